@@ -1,0 +1,31 @@
+"""The heartbeat an agent sends for its node and all its workers. Not an event: never stored."""
+
+import msgspec
+
+from unicron.events.ids import Incarnation, NodeId, WorkerId
+
+
+class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker's progress page as the agent read it.
+
+    `iteration`: iterations committed; `collectives`: collectives entered; `phase` as in
+    unicron.worker_shim.page; `alive`: the process exists.
+    """
+
+    worker: WorkerId
+    incarnation: Incarnation
+    alive: bool
+    generation: int
+    iteration: int
+    micro_batches_done: int
+    phase: str
+    collectives: int
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """Sent every 200 ms by each agent; judged by the receiver's monotonic clock only."""
+
+    node: NodeId
+    incarnation: Incarnation
+    number: int
+    workers: tuple[WorkerBeat, ...] = ()

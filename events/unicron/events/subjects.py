@@ -1,0 +1,61 @@
+"""The subjects of the stream and of the messages beside it; the one place that spells them.
+
+``unicron.<cluster>.fact.<node>``            facts of a node's agent and shims (stream)
+``unicron.<cluster>.control.<kind>.<name>``  the leader's tree, fenced as a whole (stream)
+``unicron.<cluster>.advisory.<kind>``        the server's connection advisories (stream)
+``unicron-order.<cluster>.<kind>.<name>``    durable decisions, republished by the server
+``unicron-beat.<cluster>.<node>``            heartbeats with progress, never stored
+``unicron-ask.<cluster>.<task>``             a shim or agent asks for the current order again
+"""
+
+from unicron.events.ids import NodeId, TaskId
+
+
+def stream_name(cluster: str) -> str:
+    """Name of the cluster's stream."""
+    return f"UNICRON_{cluster}"
+
+
+def stream_subjects(cluster: str) -> list[str]:
+    """What the cluster's stream stores."""
+    return [f"unicron.{cluster}.{tree}.>" for tree in ("fact", "control", "advisory")]
+
+
+def fact(cluster: str, node: NodeId) -> str:
+    """Facts of one node."""
+    return f"unicron.{cluster}.fact.{node}"
+
+
+def control(cluster: str, kind: str, name: str) -> str:
+    """A decision about `name`; `kind` is ``task``, ``node`` or ``cluster``."""
+    return f"unicron.{cluster}.control.{kind}.{name}"
+
+
+def control_tree(cluster: str) -> str:
+    """The tree that the fence covers."""
+    return f"unicron.{cluster}.control.>"
+
+
+def order(cluster: str, kind: str, name: str) -> str:
+    """Where the durable decision about `name` is heard."""
+    return f"unicron-order.{cluster}.{kind}.{name}"
+
+
+def order_tree(cluster: str) -> str:
+    """Where all durable decisions are heard."""
+    return f"unicron-order.{cluster}.>"
+
+
+def advisory(cluster: str, kind: str) -> str:
+    """The server's advisory; `kind` is ``connect`` or ``disconnect``."""
+    return f"unicron.{cluster}.advisory.{kind}"
+
+
+def beat(cluster: str, node: NodeId) -> str:
+    """Heartbeats of one node's agent."""
+    return f"unicron-beat.{cluster}.{node}"
+
+
+def ask(cluster: str, task: TaskId) -> str:
+    """Ask the leader to say the task's (or node's) current orders again."""
+    return f"unicron-ask.{cluster}.{task}"

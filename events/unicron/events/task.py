@@ -1,0 +1,73 @@
+"""Tasks: what the user wants trained."""
+
+from unicron.events.base import Decision, Part
+from unicron.events.ids import TaskId
+
+
+class GPTSpec(Part, frozen=True, kw_only=True):
+    """The model, as Megatron names its sizes (TransformerConfig, GPTModel)."""
+
+    num_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    seq_length: int
+    vocab_size: int
+    micro_batch_size: int
+    dropout_ppm: int = 0
+    bf16: bool = False
+
+
+class OptimizerSpec(Part, frozen=True, kw_only=True):
+    """Adam as Megatron's OptimizerConfig takes it. Rates in parts per billion: no floats here."""
+
+    lr_ppb: int
+    min_lr_ppb: int
+    weight_decay_ppb: int = 10_000_000
+    clip_grad_ppm: int = 1_000_000
+    warmup_iterations: int = 2
+    decay_iterations: int = 1000
+
+
+class TaskSpec(Part, frozen=True, kw_only=True):
+    """One training job.
+
+    `micro_batches`: micro-batches of one iteration over all replicas (global batch size divided
+    by micro-batch size); fixed for the task's life. `weight_milli`: the plan's weight times
+    1000. `iterations`: when the task is done. `data`: directory or file with the training text;
+    "" means the Python standard library's source files.
+    """
+
+    task: TaskId
+    iterations: int
+    micro_batches: int
+    model: GPTSpec
+    optimizer: OptimizerSpec
+    seed: int = 1234
+    weight_milli: int = 1000
+    min_devices: int = 1
+    max_devices: int = 8
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data: str = ""
+
+
+class TaskSubmitted(Decision, frozen=True, kw_only=True, tag="task.submitted.v1"):
+    """An operator or a scheduler handed in a task."""
+
+    spec: TaskSpec
+    by: str
+
+
+class TaskCompleted(Decision, frozen=True, kw_only=True, tag="task.completed.v1"):
+    """All members finished the last iteration with equal state."""
+
+    task: TaskId
+    iteration: int
+    state_digest: str
+
+
+class TaskFailed(Decision, frozen=True, kw_only=True, tag="task.failed.v1"):
+    """The task ended without finishing; `reason` says why and what to do."""
+
+    task: TaskId
+    reason: str
