@@ -2,7 +2,7 @@
 
 import msgspec
 
-from unicron.events.ids import IncidentId, Incarnation, Sequence, Term
+from unicron.events.ids import Incarnation, IncidentId, Sequence, Term
 from unicron.events.union import AnyEvent
 
 

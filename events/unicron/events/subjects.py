@@ -21,6 +21,12 @@ def stream_subjects(cluster: str) -> list[str]:
     return [f"unicron.{cluster}.{tree}.>" for tree in ("fact", "control", "advisory")]
 
 
+def tree_of(subject: str) -> str:
+    """``fact``, ``control`` or ``advisory``; "" if it is no subject of a stream of ours."""
+    parts = subject.split(".", 3)
+    return parts[2] if len(parts) == 4 and parts[0] == "unicron" else ""
+
+
 def fact(cluster: str, node: NodeId) -> str:
     """Facts of one node."""
     return f"unicron.{cluster}.fact.{node}"
