@@ -1,0 +1,338 @@
+"""The progress page: a small mapped file that tells from outside where a worker stands.
+
+The training thread writes it without a lock and without a system call; the agent reads it for
+the beats and, after a death, for the last place the worker was seen at. So no thread of the
+worker is needed to know that it makes progress, and a SIGKILL between any two instructions
+leaves a readable page: there are two slots, the writer fills the older one and then publishes
+it by advancing one counter. A reader accepts a slot only if the counter, the slot's own number
+and its check word agree.
+
+The breakpoint area lets a fault injector in another process stop the worker at an exact place.
+It is dead unless the worker was launched with fault injection.
+"""
+
+import mmap
+import os
+import struct
+import time
+from enum import IntEnum
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+MAGIC = int.from_bytes(b"unicronP", "little")
+VERSION = 1
+_PAGE_BYTES = 512
+
+# Word numbers (8 bytes each) in the file.
+_HEADER, _COUNT, _SLOTS, _BREAKPOINT = 0, 8, 16, 48
+_SLOT_WORDS = 16
+_ARMED, _HIT, _HIT_NS = _BREAKPOINT, _BREAKPOINT + 8, _BREAKPOINT + 9
+
+# Native order and alignment: struct then copies each word with one memcpy.
+_HEADER_FORMAT = struct.Struct("@6q")  # magic, version, pid, start ticks, incarnation, injection
+_SLOT_FORMAT = struct.Struct("@9q")  # number, six integers, changed_ns, check word
+_CONDITION_FORMAT = struct.Struct("@4q")  # phase, iteration, micro-batch, generation
+_WORD_FORMAT = struct.Struct("@q")
+
+#: A worker held at a breakpoint goes on after this long: an injector that died must not look
+#: like a hang for ever.
+BREAKPOINT_LIMIT_S = 30.0
+_ANY = -1
+
+
+class Phase(IntEnum):
+    """What the training thread is doing."""
+
+    START = 0
+    BUILD = 1
+    PREPARED = 2
+    REGROUP = 3
+    TRANSFER = 4
+    FORWARD = 5
+    BACKWARD = 6
+    REDUCTION = 7
+    VOTE = 8
+    VOTED = 9
+    STEP = 10
+    COMMITTED = 11
+    QUIESCED = 12
+    FINISHED = 13
+
+    @property
+    def label(self) -> str:
+        """The name used in beats and facts, in lower case."""
+        return self.name.lower()
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of a page.
+
+    `start_ticks`: start of the process in clock ticks since boot, as /proc gives it; with the
+    pid it names the process for good. `iteration`: iterations committed. `collectives` and
+    `forward_passes`: totals of this incarnation. `changed_ns`: CLOCK_MONOTONIC of the last change.
+    """
+
+    pid: int
+    start_ticks: int
+    incarnation: int
+    generation: int
+    iteration: int
+    micro_batches_done: int
+    phase: Phase
+    collectives: int
+    forward_passes: int
+    changed_ns: int
+
+
+class ProgressPage:
+    """The writer's side. Only one thread, the training thread, may call it."""
+
+    def __init__(self, path: str, incarnation: int, *, fault_injection: bool = False) -> None:
+        """Create the page. Replaces what is at `path`; raises OSError if that can't be written."""
+        self.path = path
+        self.generation = 0
+        self.iteration = 0
+        self.micro_batches_done = 0
+        self.phase = Phase.START
+        self.collectives = 0
+        self.forward_passes = 0
+        self._count = 0
+        self._fault_injection = fault_injection
+        self._map = _create(path, incarnation, fault_injection=fault_injection)
+        self._words = memoryview(self._map).cast("q")
+        self._write()
+
+    def enter(self, phase: Phase, micro_batch: int = _ANY) -> None:
+        """The training thread goes on to `phase`. `micro_batch` is what a breakpoint compares:
+        how many micro-batches of the iteration this member has finished, or -1."""
+        self.phase = phase
+        self._write()
+        if self._fault_injection and self._words[_ARMED]:
+            self._maybe_hold(micro_batch)
+
+    def set(
+        self,
+        *,
+        generation: int | None = None,
+        iteration: int | None = None,
+        micro_batches_done: int | None = None,
+    ) -> None:
+        """Change the integers that are given, all at once."""
+        if generation is not None:
+            self.generation = generation
+        if iteration is not None:
+            self.iteration = iteration
+        if micro_batches_done is not None:
+            self.micro_batches_done = micro_batches_done
+        self._write()
+
+    def count_collective(self) -> None:
+        """A collective is about to be entered."""
+        self.collectives += 1
+        self._write()
+
+    def count_forward(self) -> None:
+        """A forward pass was begun."""
+        self.forward_passes += 1
+        self._write()
+
+    def close(self) -> None:
+        """Unmap; the file stays for whoever wants to know how it ended."""
+        self._words.release()
+        self._map.close()
+
+    def _write(self) -> None:
+        number = self._count + 1
+        fields = (
+            number,
+            self.generation,
+            self.iteration,
+            self.micro_batches_done,
+            int(self.phase),
+            self.collectives,
+            self.forward_passes,
+            time.monotonic_ns(),
+        )
+        slot = 8 * (_SLOTS + (number & 1) * _SLOT_WORDS)
+        _SLOT_FORMAT.pack_into(self._map, slot, *fields, _check(fields))
+        self._words[_COUNT] = number  # one aligned store: the slot is published
+        self._count = number
+
+    def _maybe_hold(self, micro_batch: int) -> None:
+        token = self._words[_ARMED]
+        if self._words[_HIT] == token:
+            return  # held here before; it fires once for each arming
+        here = (int(self.phase), self.iteration, micro_batch, self.generation)
+        wanted = _CONDITION_FORMAT.unpack_from(self._map, 8 * (_ARMED + 1))
+        if any(w not in (_ANY, h) for w, h in zip(wanted, here, strict=True)):
+            return
+        now = time.monotonic_ns()
+        self._words[_HIT_NS] = now
+        self._words[_HIT] = token
+        until = now + int(BREAKPOINT_LIMIT_S * 1e9)
+        while self._words[_ARMED] == token and time.monotonic_ns() < until:
+            time.sleep(0.001)
+
+
+class PageReader:
+    """The reader's side. It uses pread, not a map: a truncated file can't hurt it with SIGBUS."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+
+    def read(self) -> Progress | None:
+        """Where the worker stands, or None: no page yet, not a page, or it changed too fast."""
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return None
+        for _ in range(8):
+            try:
+                data = os.pread(self._fd, _PAGE_BYTES, 0)
+            except OSError:
+                return None
+            found = _parse(data)
+            if found is not None or len(data) < _PAGE_BYTES:
+                return found
+        return None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Breakpoint:
+    """The fault injector's handle on a worker's page, used from another process."""
+
+    def __init__(self, path: str, timeout_s: float = 10.0) -> None:
+        """Wait for the page at `path` to exist. Raises TimeoutError, and ValueError if the
+        worker was launched without fault injection."""
+        self.path = path
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                break
+            except FileNotFoundError:
+                if time.monotonic() > until:
+                    raise TimeoutError(f"no progress page at {path} after {timeout_s} s") from None
+                time.sleep(0.001)
+        header = os.pread(self._fd, _HEADER_FORMAT.size, 0)
+        if len(header) < _HEADER_FORMAT.size or not _HEADER_FORMAT.unpack(header)[5]:
+            os.close(self._fd)
+            raise ValueError(
+                f"the worker of {path} ignores breakpoints: launch it with fault_injection=True"
+            )
+        self._token = max(self._word(_ARMED), self._word(_HIT))
+
+    def arm(
+        self,
+        phase: Phase,
+        *,
+        iteration: int = _ANY,
+        micro_batch: int = _ANY,
+        generation: int = _ANY,
+    ) -> None:
+        """Hold the worker the next time it enters `phase` with these numbers; -1 is any."""
+        self.disarm()
+        condition = _CONDITION_FORMAT.pack(int(phase), iteration, micro_batch, generation)
+        os.pwrite(self._fd, condition, 8 * (_ARMED + 1))
+        self._token += 1
+        os.pwrite(self._fd, _WORD_FORMAT.pack(self._token), 8 * _ARMED)
+
+    def hit_ns(self) -> int | None:
+        """CLOCK_MONOTONIC nanoseconds at which the worker stopped; None if it hasn't."""
+        return self._word(_HIT_NS) if self._word(_HIT) == self._token else None
+
+    def wait_hit(self, timeout_s: float) -> int | None:
+        """`hit_ns`, waiting up to `timeout_s` for it."""
+        until = time.monotonic() + timeout_s
+        while True:
+            hit = self.hit_ns()
+            if hit is not None or time.monotonic() > until:
+                return hit
+            time.sleep(0.0005)
+
+    def disarm(self) -> None:
+        """Let a held worker go on; nothing is held until armed again."""
+        os.pwrite(self._fd, _WORD_FORMAT.pack(0), 8 * _ARMED)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _word(self, number: int) -> int:
+        (value,) = _WORD_FORMAT.unpack(os.pread(self._fd, 8, 8 * number))
+        return int(value)
+
+
+def start_ticks(pid: int) -> int:
+    """Start time of a process in clock ticks since boot. Raises OSError if it is gone."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name in brackets may hold spaces; field 22 is the 20th after it.
+        return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:
+    """A zeroed page with its header, put in place by rename so that nobody sees half of one."""
+    pid = os.getpid()
+    temporary = f"{path}.{pid}"
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, _PAGE_BYTES)
+        page = mmap.mmap(fd, _PAGE_BYTES)
+    finally:
+        os.close(fd)
+    header = (MAGIC, VERSION, pid, start_ticks(pid), incarnation, int(fault_injection))
+    _HEADER_FORMAT.pack_into(page, 8 * _HEADER, *header)
+    os.rename(temporary, path)
+    return page
+
+
+def _parse(data: bytes) -> Progress | None:
+    if len(data) < _PAGE_BYTES:
+        return None
+    magic, version, pid, ticks, incarnation, _ = _HEADER_FORMAT.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        return None
+    (count,) = _WORD_FORMAT.unpack_from(data, 8 * _COUNT)
+    slot = 8 * (_SLOTS + (count & 1) * _SLOT_WORDS)
+    *fields, check = _SLOT_FORMAT.unpack_from(data, slot)
+    if fields[0] != count or check != _check(tuple(fields)):
+        return None
+    _, generation, iteration, done, phase, collectives, forward_passes, changed_ns = fields
+    return Progress(
+        pid=pid,
+        start_ticks=ticks,
+        incarnation=incarnation,
+        generation=generation,
+        iteration=iteration,
+        micro_batches_done=done,
+        phase=Phase(phase),
+        collectives=collectives,
+        forward_passes=forward_passes,
+        changed_ns=changed_ns,
+    )
+
+
+def _check(fields: tuple[int, ...]) -> int:
+    """Differs for a mix of two writes; not meant against damage on disk."""
+    number, generation, iteration, done, phase, collectives, forward_passes, changed_ns = fields
+    mixed = number ^ (generation << 1) ^ (iteration << 2) ^ (done << 3) ^ (phase << 4)
+    mixed ^= (collectives << 5) ^ (forward_passes << 6) ^ (changed_ns << 1)
+    return mixed & 0x7FFF_FFFF_FFFF_FFFF
