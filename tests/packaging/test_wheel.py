@@ -94,7 +94,7 @@ def test_imports_come_from_the_wheel_and_need_no_extra(name, outside, installed,
     assert seen["namespace"] == [str(installed / "unicron")]
     assert name in seen["ours"]
     assert all(Path(file).is_relative_to(installed) for file in seen["ours"].values())
-    assert {*seen["outside"]} <= outside
+    assert {*seen["outside"]} - {"typing_extensions"} <= outside  # msgspec takes it where it is
 
 
 def test_the_command_starts_from_the_wheel(installed, tmp_path):
