@@ -1,0 +1,303 @@
+"""Facts to the log and orders from it, over NATS: the only module here that knows nats-py.
+
+The client's own reconnection is not used: a connection that breaks is thrown away with all that
+is buffered in it and a new one is made, for ever. Nothing here raises into the caller; what goes
+wrong is logged, once for each outage.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import msgspec
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from unicron.events import codec, subjects
+from unicron.events.envelope import Envelope
+from unicron.events.ids import IncidentId, Sequence, TaskId
+from unicron.events.union import AnyFact
+from unicron.worker_shim.identity import Identity
+from unicron.worker_shim.publisher import RETRY_FIRST_S, RETRY_LAST_S, FactPublisher
+
+log = logging.getLogger(__name__)
+
+_CONNECT_LIMIT_S = 5.0
+_ACK_LIMIT_S = 2.0
+_SEND_LIMIT_S = 0.5
+_PING_INTERVAL_S = 2
+
+#: Called with the order's sequence in the log and the order, in the transport's thread.
+OnOrder = Callable[[Sequence, Envelope], None]
+
+
+class _Ack(msgspec.Struct):
+    """The log's answer to a publication."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: dict[str, object] | None = None
+
+
+_ack_decoder = msgspec.json.Decoder(_Ack)
+
+
+class Transport:
+    """For a program with an event loop of its own, the agent. Made and used in one loop.
+
+    `run` until cancelled; `flush` before that for a clean end.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        url: str,
+        on_order: OnOrder,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        self.identity = identity
+        self.facts = FactPublisher(identity, self._store, wake)
+        self.publish = self.facts.publish
+        self.flush = self.facts.flush
+        self._url = url
+        self._on_order = on_order
+        self._client: Client | None = None
+        self._up = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._outage_logged = False
+        self._address: tuple[str, int] | None = None
+
+    async def run(self) -> None:
+        """Stay connected and deliver facts until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._stay_connected(), name="connection")
+            group.create_task(self.facts.run(), name="facts")
+
+    async def ask(self) -> None:
+        """Ask the leader to say our current orders again; lost if there is no connection."""
+        for _, name in self.identity.orders:
+            subject = subjects.ask(self.identity.cluster, TaskId(name))
+            await self.send(subject, self.identity.client.encode())
+
+    async def send(self, subject: str, data: bytes) -> None:
+        """Send over core NATS at most once; does nothing without a connection."""
+        client = self._client
+        if client is None:
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_SEND_LIMIT_S):
+                await client.publish(subject, data)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client is not None
+
+    def server_address(self) -> tuple[str, int] | None:
+        """(IP, port) of the server we are connected to, or were last; None before the first."""
+        return self._address
+
+    # --- Connection ------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        delay = RETRY_FIRST_S
+        while True:
+            client, closed = Client(), asyncio.Event()
+            try:
+                async with asyncio.timeout(_CONNECT_LIMIT_S):
+                    await self._connect(client, closed)
+                delay = RETRY_FIRST_S
+                self._client, self._closed, self._outage_logged = client, closed, False
+                self._up.set()
+                log.info("%s: connected to the log", self.identity.client)
+                await self.ask()
+                await closed.wait()
+                self._log_outage("the connection to the log broke")
+            except Exception as error:
+                self._log_outage(f"no connection to the log: {type(error).__name__} {error}")
+            finally:
+                self._up.clear()
+                self._client = None
+                closed.set()
+                await _close_quietly(client)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, RETRY_LAST_S)
+
+    async def _connect(self, client: Client, closed: asyncio.Event) -> None:
+        async def on_closed() -> None:
+            closed.set()
+
+        async def on_error(error: Exception) -> None:
+            if self._client is client:  # a refused subject, a slow consumer: nothing else shows it
+                log.warning("%s: NATS: %s", self.identity.client, error)
+
+        await client.connect(
+            self._url,
+            name=self.identity.client,
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            ping_interval=_PING_INTERVAL_S,
+            closed_cb=on_closed,
+            error_cb=on_error,
+        )
+        self._address = _peer(client)
+        for kind, name in self.identity.orders:
+            await client.subscribe(
+                subjects.order(self.identity.cluster, kind, name), cb=self._on_message
+            )
+        await client.flush(2)  # the server knows the subscriptions before we ask for orders
+
+    def _log_outage(self, what: str) -> None:
+        if not self._outage_logged:
+            self._outage_logged = True
+            log.warning("%s: %s; trying again until it works", self.identity.client, what)
+
+    # --- Orders and facts ------------------------------------------------------------------------
+
+    async def _on_message(self, message: Msg) -> None:
+        """One order, as the server or the leader repeats it."""
+        try:
+            sequence = int((message.headers or {})["Nats-Sequence"])
+        except (KeyError, ValueError):
+            log.warning("ignored a message without a sequence on %s", message.subject)
+            return
+        entry = codec.decode(message.subject, message.data)
+        if not isinstance(entry, Envelope):
+            log.warning("ignored what can't be read at sequence %d: %s", sequence, entry)
+            return
+        try:
+            self._on_order(Sequence(sequence), entry)
+        except Exception:
+            log.exception("%s: an order's handler failed", self.identity.client)
+
+    async def _store(self, message_id: str, data: bytes) -> str | None:
+        """One publication to the stream, as the publisher wants it."""
+        while self._client is None:
+            await self._up.wait()
+        client, closed = self._client, self._closed
+        request = asyncio.ensure_future(
+            client.request(
+                subjects.fact(self.identity.cluster, self.identity.node),
+                data,
+                timeout=_ACK_LIMIT_S,
+                headers={"Nats-Msg-Id": message_id},
+            )
+        )
+        broken = asyncio.ensure_future(closed.wait())
+        try:
+            await asyncio.wait({request, broken}, return_when=asyncio.FIRST_COMPLETED)
+            if not request.done():
+                return "the connection broke before the answer"
+            ack = _ack_decoder.decode(request.result().data)
+        except Exception as error:
+            return f"{type(error).__name__} {error}".rstrip()
+        finally:
+            request.cancel()
+            broken.cancel()
+        # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
+        return None if ack.error is None else f"refused by the log: {ack.error}"
+
+
+class ThreadTransport:
+    """The same in a daemon thread of its own, for the worker, whose main thread trains.
+
+    `on_order` is called in that thread and must not block it. All methods are thread-safe and
+    none raises because of the network. Make it after the fork, never before.
+    """
+
+    def __init__(self, identity: Identity, url: str, on_order: OnOrder) -> None:
+        self._transport = Transport(identity, url, on_order, wake=self._wake)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(ready,), name="unicron-transport", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+
+    def publish(
+        self,
+        fact: AnyFact,
+        cause: tuple[Sequence, ...] = (),
+        incident: IncidentId | None = None,
+    ) -> bool:
+        """Take the fact for delivery and return at once. False: the spool is full, it is lost."""
+        return self._transport.publish(fact, cause, incident)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all facts taken so far are in the log. False: not within the limit. Not to
+        be called from `on_order`."""
+        if self._loop is None or not self._thread.is_alive():
+            return self._transport.facts.waiting == 0
+        flushed = asyncio.run_coroutine_threadsafe(self._transport.flush(timeout_s), self._loop)
+        try:
+            return flushed.result(timeout_s + 1.0)
+        except (FutureTimeoutError, asyncio.CancelledError):
+            return False
+
+    def ask(self) -> None:
+        """Ask the leader to say our current orders again; returns at once."""
+        if self._loop is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._transport.ask(), self._loop)
+
+    def server_address(self) -> tuple[str, int] | None:
+        """(IP, port) of the server connected to now or last: never shut that socket."""
+        return self._transport.server_address()
+
+    @property
+    def refused(self) -> int:
+        """Facts that were lost because the spool was full or they couldn't be encoded."""
+        return self._transport.facts.refused
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """End the thread. What wasn't flushed is lost."""
+        self._call(self._stop.set)
+        self._thread.join(timeout_s)
+
+    def _wake(self) -> None:
+        self._call(self._transport.facts.there_is_work)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(function)
+
+    def _run(self, ready: threading.Event) -> None:
+        try:
+            asyncio.run(self._main(ready))
+        except BaseException:
+            log.exception("the transport's thread ended; facts of this process are lost")
+
+    async def _main(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        ready.set()
+        running = asyncio.ensure_future(self._transport.run())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if running.done():
+            running.result()  # it runs for ever: this raises what ended it
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def _peer(client: Client) -> tuple[str, int] | None:
+    """Address of the connected socket; nats-py has no public door to it."""
+    writer = getattr(client._transport, "_io_writer", None)
+    peer = writer.get_extra_info("peername") if writer is not None else None
+    if peer:
+        return str(peer[0]), int(peer[1])
+    url = client.connected_url
+    return (url.hostname or "", url.port or 0) if url is not None else None
+
+
+async def _close_quietly(client: Client) -> None:
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(1.0):
+            await client.close()
