@@ -1,8 +1,9 @@
 """The canonical sum of an iteration's gradients, and who computes which part of it.
 
 The sum is a fixed binary tree over the micro-batch ids 0 .. M-1 of the global batch. Node
-(level l, position i) covers the leaves [i * 2**l, (i + 1) * 2**l) cut at M; its value is left + right,
-or left alone where right is empty. M = 12: ``((((0+1)+(2+3))+((4+5)+(6+7)))+((8+9)+(10+11)))``.
+(level l, position i) covers the leaves [i * 2**l, (i + 1) * 2**l) cut at M; its value is left +
+right, or left alone where right is empty. M = 12:
+``((((0+1)+(2+3))+((4+5)+(6+7)))+((8+9)+(10+11)))``.
 Only M matters, never how many ranks there are or who holds what; floating-point addition commutes
 bit for bit, so only the bracketing counts. A rank adds up the complete subtrees it owns; what is
 left over are its *roots*, and only these travel.
