@@ -8,7 +8,23 @@
 ``unicron-ask.<cluster>.<task>``             a shim or agent asks for the current order again
 """
 
+import re
+
+from unicron.events.errors import ConfigError
 from unicron.events.ids import NodeId, TaskId
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def check_cluster(cluster: str) -> None:
+    """ConfigError unless `cluster` can be part of subjects, stream and file names."""
+    if not _NAME.fullmatch(cluster):
+        raise ConfigError(
+            f"{cluster!r} can't be the name of a cluster",
+            why="it becomes part of subjects and file names",
+            fix="use 1 to 64 letters, digits, - and _, beginning with a letter or digit",
+            code="E-CONFIG-CLUSTER",
+        )
 
 
 def stream_name(cluster: str) -> str:
@@ -45,6 +61,12 @@ def control_tree(cluster: str) -> str:
 def order(cluster: str, kind: str, name: str) -> str:
     """Where the durable decision about `name` is heard."""
     return f"unicron-order.{cluster}.{kind}.{name}"
+
+
+def order_of(control_subject: str) -> str:
+    """Where the durable decision stored under `control_subject` is heard."""
+    _, cluster, _, rest = control_subject.split(".", 3)
+    return f"unicron-order.{cluster}.{rest}"
 
 
 def order_tree(cluster: str) -> str:

@@ -1,0 +1,258 @@
+"""One connection to NATS that comes back by itself, with errors that say whose fault it is."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from nats import errors as nats_errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from unicron.events import ConfigError, LogError, LogTooOld, LogUnreachable
+
+#: Atomic publishing and what the fence needs came with this version.
+OLDEST_SERVER = (2, 12)
+
+_API_LIMIT_S = 2.0
+_RECONNECT_PAUSE_S = 0.05
+# A server that hangs is given up after two missed pings; nats-py's default would take minutes.
+_PING_INTERVAL_S = 2
+
+T = TypeVar("T")
+
+
+class NoAnswer(LogUnreachable):
+    """A request got no answer; what it asked for may or may not have happened."""
+
+
+class ApiRefused(LogError):
+    """The server answered with an error. `err_code` is JetStream's, `status` like HTTP's."""
+
+    default_code = "E-LOG-REFUSED"
+
+    def __init__(self, what: str, *, status: int, err_code: int) -> None:
+        super().__init__(what)
+        self.status = status
+        self.err_code = err_code
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    """The error part of any JetStream answer."""
+
+    code: int
+    err_code: int = 0
+    description: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+
+
+class _RefusedAtOnce(Exception):
+    """Trying to connect again is no use."""
+
+
+async def connect(url: str, *, name: str, limit_s: float = 3.0) -> "Connection":
+    """Connect to a server that is new enough.
+
+    `name` is what the server's advisories call us. ConfigError within `limit_s` if the address
+    can't be reached or the credentials are refused; LogTooOld if the server is.
+    """
+    connection = Connection(url, name)
+    await connection._open(limit_s)
+    return connection
+
+
+def _shown(url: str) -> str:
+    """The address without its credentials."""
+    try:
+        parts = urlsplit(url if "//" in url else f"nats://{url}")
+        return f"{parts.hostname}:{parts.port or 4222}"
+    except ValueError:
+        return url.rpartition("@")[2]
+
+
+class Connection:
+    """Made by connect(). Everything sent while it is away goes out when it is back, up to 2 MiB:
+    a request that timed out may still take effect."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.client = Client()
+        self._url = url
+        self._name = name
+        self._connecting = True
+        self._last_error: Exception | None = None
+        self._denied: list[str] = []
+        self._listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
+
+    async def _open(self, limit_s: float) -> None:
+        options: dict[str, Any] = {
+            "reconnect_time_wait": _RECONNECT_PAUSE_S,
+            "max_reconnect_attempts": -1,
+            "ping_interval": _PING_INTERVAL_S,
+            "connect_timeout": limit_s,
+        }
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.client.connect(
+                    self._url,
+                    name=self._name,
+                    error_cb=self._on_error,
+                    disconnected_cb=self._on_lost,
+                    reconnected_cb=self._on_back,
+                    closed_cb=self._on_lost,
+                    **options,
+                )
+            self._check_version()
+        except (TimeoutError, OSError, ValueError, nats_errors.Error, _RefusedAtOnce) as error:
+            await self.client.close()
+            raise self._not_connected(error, limit_s) from None
+        except BaseException:
+            await self.client.close()
+            raise
+        self._connecting = False
+
+    def _not_connected(self, error: Exception, limit_s: float) -> ConfigError:
+        address = _shown(self._url)
+        if isinstance(error, _RefusedAtOnce):
+            return ConfigError(
+                f"the NATS server at {address} refuses the credentials",
+                why=str(error),
+                fix="give user and password in the address: nats://user:password@host:port",
+                code="E-NATS-CREDENTIALS",
+            )
+        why = error if not isinstance(error, TimeoutError) else self._last_error
+        return ConfigError(
+            f"no NATS server can be reached at {address} within {limit_s:g} s",
+            why=str(why or "no answer"),
+            fix="check the address and that the server runs",
+            code="E-NATS-ADDRESS",
+        )
+
+    def _check_version(self) -> None:
+        found = self.server_version
+        if found < OLDEST_SERVER:
+            wanted = ".".join(map(str, OLDEST_SERVER))
+            raise LogTooOld(
+                f"the NATS server at {_shown(self._url)} has version "
+                f"{'.'.join(map(str, found)) or 'unknown'}; {wanted} or newer is needed",
+                why="older ones lack atomic publishing and let two writers past one fence",
+                fix="update the server, or leave out the address to use the embedded one",
+            )
+
+    @property
+    def server_version(self) -> tuple[int, ...]:
+        """Version of the server that it is connected to; empty if it didn't say."""
+        text = str(self.client._server_info.get("version", ""))
+        core = text.partition("-")[0]
+        return tuple(int(part) for part in core.split(".") if part.isdigit())
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the server it is connected to says that it runs JetStream."""
+        return bool(self.client._server_info.get("jetstream"))
+
+    @property
+    def address(self) -> str:
+        """Host and port for messages to people."""
+        return _shown(self._url)
+
+    def listen(self, lost: Callable[[], None], back: Callable[[], None]) -> Callable[[], None]:
+        """Call `lost` when the connection breaks or is closed and `back` when it is up again.
+        Returns what ends that. Subscriptions are in force again when `back` is called."""
+        entry = (lost, back)
+        self._listeners.append(entry)
+
+        def unlisten() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(entry)
+
+        return unlisten
+
+    async def _on_error(self, error: Exception) -> None:
+        self._last_error = error
+        text = str(error).lower()
+        if self._connecting and "authorization violation" in text:
+            raise _RefusedAtOnce(text)
+        if "permissions violation" in text:
+            self._denied = [*self._denied[-99:], text]
+
+    async def _on_lost(self) -> None:
+        # What was sent on the broken connection isn't answered on the next one; say so now
+        # instead of letting everyone wait for their limit.
+        for answer in list(self.client._resp_map.values()):
+            if not answer.done():
+                answer.set_exception(nats_errors.ConnectionReconnectingError())
+        for lost, _ in list(self._listeners):
+            lost()
+
+    async def _on_back(self) -> None:
+        for _, back in list(self._listeners):
+            back()
+
+    def check_permitted(self, subject: str) -> None:
+        """ConfigError if the server has refused us this subject. It says so only on the side; the
+        request itself just gets no answer."""
+        if any(f'"{subject.lower()}"' in text for text in self._denied):
+            raise ConfigError(
+                f"the NATS server at {self.address} doesn't permit us {subject}",
+                fix="use the control plane's credentials",
+                code="E-NATS-PERMISSION",
+            )
+
+    async def request(
+        self, subject: str, data: bytes, *, limit_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """Send and wait for the answer. NoAnswer if there is none; LogError if `data` is larger
+        than the server takes."""
+        try:
+            return await self.client.request(subject, data, timeout=limit_s, headers=headers)
+        except nats_errors.MaxPayloadError:
+            raise LogError(
+                f"an event of {len(data)} bytes under {subject} is too large",
+                why=f"the server at {self.address} takes {self.client.max_payload} bytes",
+                fix="raise max_payload in the server's configuration",
+                code="E-LOG-TOO-LARGE",
+            ) from None
+        except (nats_errors.Error, OSError) as error:
+            self.check_permitted(subject)
+            raise NoAnswer(
+                f"the NATS server at {self.address} gave no answer on {subject}",
+                why=str(error) or type(error).__name__,
+                fix="check that the server runs",
+            ) from None
+
+    async def api(
+        self, operation: str, body: object, answer: type[T], *, limit_s: float = _API_LIMIT_S
+    ) -> T:
+        """Call JetStream's API. ApiRefused if it answers with an error, NoAnswer if not at all."""
+        data = b"" if body is None else msgspec.json.encode(body)
+        message = await self.request(f"$JS.API.{operation}", data, limit_s=limit_s)
+        error = msgspec.json.decode(message.data, type=_Answer).error
+        if error is not None:
+            raise ApiRefused(
+                f"the NATS server refuses {operation}: {error.description}",
+                status=error.code,
+                err_code=error.err_code,
+            )
+        return msgspec.json.decode(message.data, type=answer)
+
+    @property
+    def is_closed(self) -> bool:
+        """Closed for good, by us or because the server sent us away."""
+        return self.client.is_closed
+
+    def closed_error(self) -> LogUnreachable:
+        """Why it is closed."""
+        return LogUnreachable(
+            f"the connection to the NATS server at {self.address} is closed",
+            why=str(self._last_error or "it was closed here"),
+            fix="check the server's log and our credentials",
+        )
+
+    async def close(self) -> None:
+        """Close it for good. Harmless if it is closed."""
+        await self.client.close()

@@ -1,0 +1,286 @@
+"""The log of one cluster: appending under the fence, reading back, reading on."""
+
+import asyncio
+import base64
+import contextlib
+from typing import Self
+
+import msgspec
+
+from unicron.controlplane.runtime.jetstream.connection import (
+    ApiError,
+    ApiRefused,
+    Connection,
+    NoAnswer,
+    connect,
+)
+from unicron.controlplane.runtime.jetstream.stream import (
+    StreamInfo,
+    ensure_stream,
+    nanoseconds,
+    stream_info,
+)
+from unicron.controlplane.runtime.jetstream.tail import JetStreamTail
+from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Outcome, Unknown
+from unicron.events import LogBroken, LogError, LogMismatch, Recorded, Sequence, record, subjects
+
+# "wrong last sequence"; with several replicas half of the losers get the second one.
+_FENCED = (10071, 10164)
+_NO_MESSAGE = 10037
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    seq: int = 0
+    duplicate: bool = False
+    error: ApiError | None = None
+
+
+class _Message(msgspec.Struct, frozen=True):
+    subject: str
+    seq: int
+    time: str
+    data: str = ""
+    hdrs: str = ""
+
+    @property
+    def id(self) -> str:
+        """The message id it was stored under; "" if it had none."""
+        for line in base64.b64decode(self.hdrs).decode(errors="replace").split("\r\n"):
+            key, _, value = line.partition(":")
+            if key.lower() == "nats-msg-id":
+                return value.strip()
+        return ""
+
+
+class _MessageAnswer(msgspec.Struct, frozen=True):
+    message: _Message
+
+
+class JetStreamLog:
+    """EventLog on a JetStream stream. Made by open() or connect()."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        cluster: str,
+        info: StreamInfo,
+        *,
+        attempt_s: float,
+        limit_s: float,
+    ) -> None:
+        self.connection = connection
+        self._cluster = cluster
+        self._stream = subjects.stream_name(cluster)
+        self._control = subjects.control_tree(cluster)
+        self._birth = info.birth
+        self._attempt_s = attempt_s
+        self._limit_s = limit_s
+        self._fenced_append = asyncio.Lock()  # pipelined, the fence would not be one
+        self._tails: set[JetStreamTail] = set()
+        self._owns_connection = False
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        cluster: str,
+        *,
+        create: bool = True,
+        replicas: int = 1,
+        birth: str | None = None,
+        attempt_s: float = 2.0,
+        limit_s: float = 30.0,
+    ) -> Self:
+        """The log of `cluster` on a connection, which stays the caller's to close.
+
+        `create`: make the stream if it isn't there. `birth`: which one it must be. An append waits
+        `attempt_s` for each answer and tries for `limit_s` in all (a cluster of servers elects a
+        new leader in 5 s). ConfigError, LogMismatch or LogUnreachable if it can't be had.
+        """
+        subjects.check_cluster(cluster)
+        info = await ensure_stream(connection, cluster, create=create, replicas=replicas)
+        if birth is not None and info.birth != birth:
+            raise _born_anew(cluster, birth, info.birth)
+        return cls(connection, cluster, info, attempt_s=attempt_s, limit_s=limit_s)
+
+    @classmethod
+    async def connect(cls, url: str, cluster: str, *, name: str, create: bool = True) -> Self:
+        """A connection of its own and the log on it; close() closes both."""
+        subjects.check_cluster(cluster)
+        connection = await connect(url, name=name)
+        try:
+            log = await cls.open(connection, cluster, create=create)
+        except BaseException:
+            await connection.close()
+            raise
+        log._owns_connection = True
+        return log
+
+    @property
+    def cluster(self) -> str:
+        return self._cluster
+
+    # --- Appending -------------------------------------------------------------------------------
+
+    async def append(
+        self, subject: str, data: bytes, event_id: str, *, fence: int | None
+    ) -> Outcome:
+        is_control = subjects.tree_of(subject) == "control"
+        assert is_control == (fence is not None), "control needs a fence, and nothing else has one"
+        headers = {"Nats-Msg-Id": event_id}
+        if fence is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(fence)
+            headers["Nats-Expected-Last-Subject-Sequence-Subject"] = self._control
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._limit_s
+        pause_s = _FIRST_PAUSE_S
+        async with self._fenced_append if is_control else contextlib.nullcontext():
+            while True:
+                outcome = await self._attempt(subject, data, event_id, fence, headers)
+                if not isinstance(outcome, Unknown) or loop.time() + pause_s > give_up:
+                    return outcome
+                # "No leader" is answered at once, hundreds of times a second: back off.
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _attempt(
+        self, subject: str, data: bytes, event_id: str, fence: int | None, headers: dict[str, str]
+    ) -> Outcome:
+        try:
+            reply = await self.connection.request(
+                subject, data, headers=headers, limit_s=self._attempt_s
+            )
+            ack = msgspec.json.decode(reply.data, type=_Ack)
+            if ack.error is None:
+                if ack.duplicate:
+                    return await self._adopt(ack.seq, event_id)
+                return Accepted(seq=Sequence(ack.seq))
+            if fence is not None and ack.error.err_code in _FENCED:
+                return await self._refused(event_id, fence)
+        except NoAnswer as error:
+            return Unknown(reason=error.why)
+        except (msgspec.DecodeError, ApiRefused) as error:
+            return Unknown(reason=str(error))
+        if ack.error.code >= 500:  # "unavailable for now" in its various forms
+            return Unknown(reason=ack.error.description)
+        raise LogError(
+            f"the log refuses an event under {subject}: {ack.error.description}",
+            fix="see the server's log; the event was not stored",
+            code="E-LOG-REFUSED",
+        )
+
+    async def _adopt(self, seq: int, event_id: str) -> Outcome:
+        """The server says that it has the event already: see that it really stands there."""
+        message = await self._message({"seq": seq})
+        if message is None or message.id != event_id:
+            return Unknown(reason=f"the server calls it a duplicate of {seq}, which isn't it")
+        return Accepted(seq=Sequence(seq), duplicate=True)
+
+    async def _refused(self, event_id: str, fence: int) -> Outcome:
+        """The fence held. Against another writer, or against our own earlier try?"""
+        outcome = await self._first_decision(event_id, fence)
+        if isinstance(outcome, Unknown):
+            # Either the winner isn't committed yet, or the log doesn't reach up to the fence.
+            last = await self.last_control_seq()
+            if last < fence:
+                return Conflict(last_seq=last)
+        return outcome
+
+    async def _first_decision(self, event_id: str, after: int) -> Outcome:
+        """A fenced append that succeeded is the first event of the control tree after the fence;
+        so that one event says what became of it, whatever was appended since."""
+        first = await self._message({"seq": after + 1, "next_by_subj": self._control})
+        if first is None:
+            return Unknown(reason=f"nothing stands after {after} so far")
+        if first.id == event_id:
+            return Accepted(seq=Sequence(first.seq), duplicate=True)
+        return Conflict(last_seq=await self.last_control_seq())
+
+    async def resolve(self, event_id: str, subject: str, *, after: int) -> Outcome:
+        try:
+            if subjects.tree_of(subject) == "control":
+                return await self._first_decision(event_id, after)
+            seq = after
+            while message := await self._message({"seq": seq + 1, "next_by_subj": subject}):
+                if message.id == event_id:
+                    return Accepted(seq=Sequence(message.seq), duplicate=True)
+                seq = message.seq
+        except (NoAnswer, ApiRefused) as error:
+            return Unknown(reason=str(error))
+        return Unknown(reason=f"not among the entries after {after} so far")
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    async def _message(self, which: dict[str, int | str]) -> _Message | None:
+        """One message, from the stream's leader: replicas may lag behind."""
+        try:
+            answer = await self.connection.api(
+                f"STREAM.MSG.GET.{self._stream}", which, _MessageAnswer
+            )
+        except ApiRefused as refused:
+            if refused.err_code == _NO_MESSAGE:
+                return None
+            raise
+        return answer.message
+
+    def read(self, from_seq: int) -> JetStreamTail:
+        tail = JetStreamTail(self.connection, self, from_seq, forget=self._tails.discard)
+        self._tails.add(tail)
+        return tail
+
+    async def get(self, seq: int) -> Recorded | None:
+        message = await self._message({"seq": seq})
+        if message is None:
+            return None
+        data = base64.b64decode(message.data)
+        return record(message.seq, message.subject, data, nanoseconds(message.time))
+
+    async def last_seq(self) -> Sequence:
+        return Sequence((await stream_info(self.connection, self._cluster)).state.last_seq)
+
+    async def last_control_seq(self) -> Sequence:
+        message = await self._message({"last_by_subj": self._control})
+        return Sequence(message.seq if message else 0)
+
+    async def birth(self) -> str:
+        return self._birth
+
+    async def check_reaches(self, from_seq: int) -> None:
+        """LogMismatch if the stream was born anew, LogBroken unless `from_seq` is in it or next."""
+        info = await stream_info(self.connection, self._cluster)
+        if info.birth != self._birth:
+            raise _born_anew(self._cluster, self._birth, info.birth)
+        first, last = info.state.first_seq, info.state.last_seq
+        if from_seq > last + 1:
+            raise LogBroken(
+                f"the log of {self._cluster} ends at {last}, before {from_seq}",
+                first_wrong=last + 1,
+                why="it lost its end, or it isn't the log that the reader knows",
+                fix="restore the stream from a replica or backup; don't start over on this one",
+                code="E-LOG-SHORT",
+            )
+        if last and from_seq < first:
+            raise LogBroken(
+                f"the log of {self._cluster} begins at {first}, not at {from_seq}",
+                first_wrong=from_seq,
+                why="old events were removed",
+                fix="restore the stream from a replica or backup",
+                code="E-LOG-GAP",
+            )
+
+    async def close(self) -> None:
+        for tail in list(self._tails):
+            await tail.aclose()
+        if self._owns_connection:
+            await self.connection.close()
+
+
+def _born_anew(cluster: str, known: str, found: str) -> LogMismatch:
+    return LogMismatch(
+        f"the log of {cluster} is another one than before",
+        why=f"its stream was born {found}, and the one known here {known}",
+        fix="restore the old stream, or give up its state: remove the snapshots and start over",
+        code="E-LOG-BIRTH",
+    )

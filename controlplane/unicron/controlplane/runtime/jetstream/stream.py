@@ -1,0 +1,204 @@
+"""The cluster's stream: how it is made, and what one must be like to be taken for the log."""
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from unicron.controlplane.runtime.jetstream.connection import ApiRefused, Connection, NoAnswer
+from unicron.events import ConfigError, LogMismatch, subjects
+
+# Error codes of JetStream's API.
+_STREAM_NOT_FOUND = 10059
+_NAME_IN_USE = 10058
+_SUBJECTS_OVERLAP = 10065
+_NOT_ENABLED = (10039, 10076)
+
+#: Writers try again for 30 s; the server must still know their ids then, with ample reserve.
+DUPLICATE_WINDOW_S = 300
+_SHORTEST_WINDOW_S = 120
+
+_CLUSTER_KEY = "unicron.cluster"
+_BIRTH_KEY = "unicron.birth"
+
+
+class RePublish(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions go out as orders once they are durable."""
+
+    src: str = ""
+    dest: str = ""
+
+
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a stream's configuration the log's guarantees depend on. Times in nanoseconds."""
+
+    name: str
+    subjects: list[str]
+    storage: str = "file"
+    retention: str = "limits"
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_age: int = 0
+    max_msgs_per_subject: int = -1
+    deny_delete: bool = True
+    deny_purge: bool = True
+    allow_direct: bool = True
+    allow_atomic: bool = True
+    duplicate_window: int = DUPLICATE_WINDOW_S * 1_000_000_000
+    republish: RePublish | None = None
+    metadata: dict[str, str] = {}
+
+
+class _FoundConfig(StreamConfig, frozen=True, kw_only=True):
+    """As the server shows it: what it leaves out is off."""
+
+    deny_delete: bool = False
+    deny_purge: bool = False
+    allow_direct: bool = False
+    allow_atomic: bool = False
+    duplicate_window: int = 0
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """First and last sequence; an empty stream has `last_seq` 0 (or what it lost by force)."""
+
+    first_seq: int
+    last_seq: int
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's answer about the stream. `created`: RFC 3339."""
+
+    config: _FoundConfig
+    state: StreamState
+    created: str
+
+    @property
+    def birth(self) -> str:
+        """Tells it from any other stream: what we wrote into it when we made it."""
+        return self.config.metadata.get(_BIRTH_KEY, self.created)
+
+
+class _Names(msgspec.Struct, frozen=True):
+    streams: list[str] | None = None
+
+
+def stream_config(cluster: str, birth: str) -> StreamConfig:
+    """How the cluster's stream is made."""
+    return StreamConfig(
+        name=subjects.stream_name(cluster),
+        subjects=subjects.stream_subjects(cluster),
+        republish=RePublish(src=subjects.control_tree(cluster), dest=subjects.order_tree(cluster)),
+        metadata={_CLUSTER_KEY: cluster, _BIRTH_KEY: birth},
+    )
+
+
+async def stream_info(connection: Connection, cluster: str) -> StreamInfo:
+    """The stream as it is. LogMismatch if there is none; ConfigError without JetStream."""
+    name = subjects.stream_name(cluster)
+    try:
+        return await connection.api(f"STREAM.INFO.{name}", None, StreamInfo)
+    except ApiRefused as refused:
+        if refused.err_code in _NOT_ENABLED:
+            raise _no_jetstream(connection) from None
+        if refused.err_code != _STREAM_NOT_FOUND:
+            raise
+        raise LogMismatch(
+            f"the NATS server at {connection.address} has no log of the cluster {cluster}",
+            why=await _what_there_is(connection),
+            fix="check the cluster's name and the server's address",
+            code="E-LOG-NONE",
+        ) from None
+    except NoAnswer:
+        if not connection.has_jetstream:
+            raise _no_jetstream(connection) from None
+        raise
+
+
+def _no_jetstream(connection: Connection) -> ConfigError:
+    return ConfigError(
+        f"the NATS server at {connection.address} has no JetStream for us",
+        why="it is switched off, or not for the account of our user",
+        fix="enable jetstream in the server's configuration, or leave out the address",
+        code="E-NATS-NO-JETSTREAM",
+    )
+
+
+async def _what_there_is(connection: Connection) -> str:
+    """Which logs the server has, for a message."""
+    names = (await connection.api("STREAM.NAMES", {}, _Names)).streams or []
+    prefix = subjects.stream_name("")
+    clusters = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return f"it has logs of: {', '.join(clusters)}" if clusters else "it has no log of ours"
+
+
+async def ensure_stream(
+    connection: Connection, cluster: str, *, create: bool, replicas: int
+) -> StreamInfo:
+    """The cluster's stream, made if it isn't there and `create`. LogMismatch if the one that is
+    there can't be the log."""
+    try:
+        info = await stream_info(connection, cluster)
+    except LogMismatch as mismatch:
+        if not create or mismatch.code != "E-LOG-NONE":
+            raise
+        info = await _create(connection, cluster, replicas)
+    _check(connection, cluster, info)
+    return info
+
+
+async def _create(connection: Connection, cluster: str, replicas: int) -> StreamInfo:
+    born = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wanted = stream_config(cluster, birth=f"{born}-{secrets.token_hex(6)}")
+    # "new": if the disk is full, refuse what comes rather than drop what is there.
+    body: dict[str, Any] = msgspec.to_builtins(wanted)
+    body |= {"discard": "new", "num_replicas": replicas}
+    try:
+        return await connection.api(f"STREAM.CREATE.{wanted.name}", body, StreamInfo, limit_s=10.0)
+    except ApiRefused as refused:
+        if refused.err_code == _NAME_IN_USE:  # another instance was quicker
+            return await stream_info(connection, cluster)
+        if refused.err_code == _SUBJECTS_OVERLAP:
+            raise LogMismatch(
+                f"another stream at {connection.address} stores the subjects of {cluster}",
+                why=str(refused.what),
+                fix="remove that stream, or choose another cluster name",
+            ) from None
+        raise
+
+
+def _check(connection: Connection, cluster: str, info: StreamInfo) -> None:
+    """LogMismatch unless it is this cluster's and keeps what is in it."""
+    found, wanted = info.config, stream_config(cluster, birth="")
+    owner = found.metadata.get(_CLUSTER_KEY)
+    if owner != cluster:
+        raise LogMismatch(
+            f"the stream {found.name} at {connection.address} is not the log of {cluster}",
+            why=f"it belongs to {owner}" if owner else "it wasn't made by unicron",
+            fix="check the cluster's name and the server's address",
+        )
+    differing = [
+        f"{field} is {getattr(found, field)!r} and must be {getattr(wanted, field)!r}"
+        for field in wanted.__struct_fields__
+        if field not in {"metadata", "subjects", "duplicate_window"}
+        and getattr(found, field) != getattr(wanted, field)
+    ]
+    if set(found.subjects) != set(wanted.subjects):
+        differing.append(f"subjects are {found.subjects!r} and must be {wanted.subjects!r}")
+    if found.duplicate_window < _SHORTEST_WINDOW_S * 1_000_000_000:
+        differing.append(f"duplicate_window must be {_SHORTEST_WINDOW_S} s or more")
+    if differing:
+        raise LogMismatch(
+            f"the stream {found.name} at {connection.address} isn't configured as a log",
+            why="; ".join(differing),
+            fix="correct that with `nats stream edit`, or use another cluster name",
+            code="E-LOG-CONFIG",
+        )
+
+
+def nanoseconds(text: str) -> int:
+    """Nanoseconds since 1970 of a time as the server writes it: RFC 3339, UTC."""
+    whole, _, fraction = text.removesuffix("Z").partition(".")
+    seconds = int(datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp())
+    return seconds * 1_000_000_000 + int(fraction.ljust(9, "0"))

@@ -1,0 +1,98 @@
+"""What the runtime needs from an event log. `memory` and `jetstream` provide it."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from unicron.controlplane.runtime.outcomes import Outcome
+from unicron.events import Beat, Recorded, Sequence
+
+
+class Tail(AsyncIterator[Recorded], Protocol):
+    """Entries in strict order without a gap, as they come; waits for the next one.
+
+    Ends when it or its log is closed. Raises LogBroken if the log has a hole, was cut off or does
+    not reach where reading was to begin, LogMismatch if the stream was born anew meanwhile. What
+    the transport loses is fetched again and not seen here.
+    """
+
+    async def aclose(self) -> None:
+        """End it; whoever waits for an entry gets StopAsyncIteration."""
+        ...
+
+
+class EventLog(Protocol):
+    """One cluster's log. Cancelling an append leaves its outcome unknown; everything else can be
+    cancelled freely. All but append and resolve raise LogUnreachable if there is no answer."""
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster whose log this is."""
+        ...
+
+    async def append(
+        self, subject: str, data: bytes, event_id: str, *, fence: int | None
+    ) -> Outcome:
+        """Append one event, trying again under the same id until the log's limit.
+
+        `fence`: the last sequence of the whole control tree as the writer knows it; the append is
+        refused if any other stands there now. Required under ``control``, None for facts. Raises
+        LogError if it is refused for another reason (too large, not permitted).
+        """
+        ...
+
+    async def resolve(self, event_id: str, subject: str, *, after: int) -> Outcome:
+        """What became of an append whose outcome is unknown, by reading back.
+
+        Control subjects, with `after` the fence it was tried with: Accepted if the first event of
+        the control tree after `after` is this one, Conflict if it is another, Unknown if there is
+        none, so that it may still arrive. Facts, with `after` any sequence before the first try:
+        Accepted or Unknown.
+        """
+        ...
+
+    def read(self, from_seq: int) -> Tail:
+        """All entries from `from_seq` (counted from 1) on, then those to come."""
+        ...
+
+    async def get(self, seq: int) -> Recorded | None:
+        """The entry at `seq`, or None if there is none."""
+        ...
+
+    async def last_seq(self) -> Sequence:
+        """Sequence of the last entry; 0 if the log is empty."""
+        ...
+
+    async def last_control_seq(self) -> Sequence:
+        """Sequence of the last entry of the control tree, 0 if there is none: the next fence."""
+        ...
+
+    async def birth(self) -> str:
+        """What tells this log from any other, also from a later one of the same name."""
+        ...
+
+    async def close(self) -> None:
+        """End all tails and let go of the connection if it is the log's own."""
+        ...
+
+
+class Bus(Protocol):
+    """Messages beside the log. They may be lost, and nobody waits for them. Handlers are called in
+    the event loop and must return at once."""
+
+    async def on_beats(self, handler: Callable[[Beat], None]) -> None:
+        """Call `handler` with every heartbeat that can be read, as it arrives."""
+        ...
+
+    async def on_asks(self, handler: Callable[[str], None]) -> None:
+        """Call `handler` with the name of the task or node whose orders are asked for."""
+        ...
+
+    def on_connection(self, lost: Callable[[], None], back: Callable[[], None]) -> None:
+        """Call `lost` when the connection breaks and `back` when it is up again: all nodes get
+        their full grace then."""
+        ...
+
+    async def resend(self, decision: Recorded) -> bool:
+        """Say a decision, as it was read from the log, again to whom it concerns. Whether it went
+        out; the next one a second later is as good."""
+        ...
