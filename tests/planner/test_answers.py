@@ -1,0 +1,175 @@
+"""What holds for every answer, whichever way it was found."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.planner.cases import QUICK, brute_force, change, problems
+from unicron.planner.check import check
+from unicron.planner.cpsat import solve
+from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.local import local_plan
+from unicron.planner.objective import merit
+from unicron.planner.problem import NodeSupply, PlanProblem, Slot, validate
+
+ONE_SIZE, MIXED = (1,), (1, 2, 4)
+
+
+def guarded(seen: Counter[str], *needed: str) -> None:
+    """A property that never met the interesting cases proves nothing."""
+    missing = [label for label in needed if not seen[label]]
+    assert not missing, f"never met: {missing}, only {dict(seen)}"
+
+
+@pytest.mark.parametrize("sizes", [ONE_SIZE, (2,), MIXED])
+def test_every_answer_passes_the_check_and_none_is_worse_than_the_local_one(sizes):
+    seen: Counter[str] = Counter()
+
+    @settings(QUICK, max_examples=100)
+    @given(problems(sizes))
+    def run(problem):
+        validate(problem)
+        local = local_plan(problem)
+        plans = [local, dynamic_plan(problem), solve(problem)]
+        for plan in plans:
+            assert check(problem, plan) == ()
+            assert merit(problem, plan) >= merit(problem, local)
+            seen[plan.source] += 1
+        seen["better than local"] += plans[2].value_gflops_milli > local.value_gflops_milli
+        seen["parked"] += any(a.layout is None for a in local.assignments)
+        seen["relaxed"] += bool(plans[2].relaxed)
+        seen["hit"] += any(t.hit and t.current for t in problem.tasks)
+        seen["stays"] += any(
+            a.slots and a.slots == t.placement
+            for a, t in zip(
+                plans[2].assignments, sorted(problem.tasks, key=lambda t: t.task), strict=True
+            )
+        )
+
+    run()
+    guarded(seen, "local", "dp", "cpsat", "better than local", "parked", "relaxed", "hit", "stays")
+
+
+@pytest.mark.parametrize("sizes", [ONE_SIZE, (2,), MIXED])
+def test_the_solver_finds_what_trying_everything_finds(sizes):
+    """And the dynamic programme too, where counting devices suffices or it says so."""
+    seen: Counter[str] = Counter()
+
+    @settings(QUICK, max_examples=80)
+    @given(problems(sizes))
+    def run(problem):
+        expected = brute_force(problem)
+        exact, table = solve(problem), dynamic_plan(problem)
+        assert merit(problem, exact)[:3] == expected
+        if len(sizes) == 1 or dict(table.statistics).get("optimal"):
+            assert merit(problem, table)[:3] == expected
+            seen["table exact"] += 1
+        seen["changes"] += exact.value_gflops_milli != exact.waf_milli
+        seen["not all met"] += not all(expected[0])
+
+    run()
+    guarded(seen, "table exact", "changes", "not all met")
+
+
+@pytest.mark.parametrize("answer", [dynamic_plan, solve])
+def test_a_healthy_node_more_never_lowers_the_value(answer):
+    """As long as nothing is hit and all minimums are met: else it may let one more be met."""
+    seen: Counter[str] = Counter()
+
+    @QUICK
+    @given(problems(ONE_SIZE, hits=False), st.integers(1, 4))
+    def run(problem, devices):
+        before = answer(problem)
+        if before.relaxed:
+            return
+        extra = NodeSupply(node="extra", kind="gpu", devices=tuple(range(devices)))
+        after = answer(change(problem, nodes=(extra, *problem.nodes)))
+        assert after.value_gflops_milli >= before.value_gflops_milli
+        assert after.relaxed == ()
+        seen["raised"] += after.value_gflops_milli > before.value_gflops_milli
+        seen["same"] += after.value_gflops_milli == before.value_gflops_milli
+
+    run()
+    guarded(seen, "raised", "same")
+
+
+def renamed(problem: PlanProblem) -> PlanProblem:
+    """n0 becomes n9, n1 becomes n8 and so on: the order of the names turns round."""
+    new = {f"n{i}": f"n{9 - i}" for i in range(10)}
+    return change(
+        problem,
+        nodes=tuple(change(n, node=new[n.node]) for n in problem.nodes),
+        tasks=tuple(
+            change(
+                t,
+                placement=tuple(Slot(node=new[s.node], device=s.device) for s in t.placement),
+            )
+            for t in problem.tasks
+        ),
+    )
+
+
+@pytest.mark.parametrize("answer", [local_plan, dynamic_plan, solve])
+def test_renaming_nodes_leaves_the_value(answer):
+    seen: Counter[str] = Counter()
+
+    @QUICK
+    @given(problems(ONE_SIZE))
+    def run(problem):
+        plan, other = answer(problem), answer(renamed(problem))
+        assert merit(problem, plan)[:3] == merit(renamed(problem), other)[:3]
+        seen["worth something"] += plan.value_gflops_milli > 0
+
+    run()
+    guarded(seen, "worth something")
+
+
+@pytest.mark.parametrize("answer", [local_plan, dynamic_plan, solve])
+def test_the_order_of_the_lists_does_not_matter(answer):
+    @QUICK
+    @given(problems(MIXED))
+    def run(problem):
+        turned = change(
+            problem,
+            tasks=problem.tasks[::-1],
+            nodes=tuple(change(n, devices=n.devices[::-1]) for n in problem.nodes[::-1]),
+        )
+        assert answer(turned).assignments == answer(problem).assignments
+
+    run()
+
+
+def test_planning_again_right_after_a_plan_changes_nothing():
+    """The plan carried out, with nothing hit: whoever moves now moves needlessly."""
+    seen: Counter[str] = Counter()
+
+    @QUICK
+    @given(problems(ONE_SIZE))
+    def run(problem):
+        plan = solve(problem)
+        given_to = {a.task: a for a in plan.assignments}
+        settled = change(
+            problem,
+            tasks=tuple(
+                change(
+                    t,
+                    current=given_to[t.task].layout,
+                    placement=given_to[t.task].slots,
+                    hit=False,
+                )
+                for t in problem.tasks
+            ),
+        )
+        for answer in (local_plan, dynamic_plan, solve):
+            again = answer(settled)
+            assert again.waf_milli >= plan.waf_milli
+            if again.waf_milli == plan.waf_milli and again.relaxed == plan.relaxed:
+                assert again.assignments == plan.assignments
+                seen["at rest"] += 1
+
+    run()
+    guarded(seen, "at rest")

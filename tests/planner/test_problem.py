@@ -1,0 +1,118 @@
+"""Problems: their digest, and what is refused with whose name on it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from tests.planner.cases import (
+    QUICK,
+    change,
+    layout,
+    linear,
+    node,
+    problem,
+    problems,
+    running,
+    slots,
+    task,
+    with_task,
+)
+from unicron.planner import BadProblem, PlanProblem, digest, encode, validate
+
+GOOD = problem(
+    [node("n0", 4), node("n1", 4)],
+    [
+        running("a", linear(6), slots("n0/0-3")),
+        task("b", linear(3), transition_ms=500),
+    ],
+)
+
+
+def test_a_good_problem_is_accepted():
+    validate(GOOD)
+    validate(problem([], []))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (change(GOOD, computed_at=-1), "computed_at"),
+        (change(GOOD, computed_at=True), "computed_at"),
+        (change(GOOD, expected_run_ms=0), "expected_run_ms"),
+        (change(GOOD, expected_run_ms=float("nan")), "expected_run_ms"),
+        (change(GOOD, nodes=list(GOOD.nodes)), "nodes"),
+        (change(GOOD, nodes=(*GOOD.nodes, node("n0", 1))), "nodes"),
+        (change(GOOD, nodes=(node("", 1),)), "nodes[0].node"),
+        (change(GOOD, nodes=(change(node("x", 1), devices=(0, 0)),)), "nodes[0].devices"),
+        (change(GOOD, nodes=(change(node("x", 1), devices=(-1,)),)), "nodes[0].devices[0]"),
+        (change(GOOD, tasks=(GOOD.tasks[1], GOOD.tasks[1])), "tasks"),
+        (with_task(GOOD, "b", task=""), "tasks[1].task"),
+        (with_task(GOOD, "b", weight_milli=0), "tasks[1].weight_milli"),
+        (with_task(GOOD, "b", weight_milli=-1000), "tasks[1].weight_milli"),
+        (with_task(GOOD, "b", weight_milli=1.5), "tasks[1].weight_milli"),
+        (with_task(GOOD, "b", weight_milli=float("nan")), "tasks[1].weight_milli"),
+        (with_task(GOOD, "b", min_devices=4), "tasks[1].min_devices"),
+        (with_task(GOOD, "b", min_devices=-1), "tasks[1].min_devices"),
+        (with_task(GOOD, "b", min_devices=2), "tasks[1].options[0].layout"),
+        (with_task(GOOD, "b", max_devices=2), "tasks[1].options[2].layout"),
+        (with_task(GOOD, "b", max_devices=0), "tasks[1].max_devices"),
+        (with_task(GOOD, "b", transition_ms=-1), "tasks[1].transition_ms"),
+        (with_task(GOOD, "b", priority="high"), "tasks[1].priority"),
+        (with_task(GOOD, "b", hit=1), "tasks[1].hit"),
+        (with_task(GOOD, "b", options=linear(2) + linear(1)), "tasks[1].options"),
+        (with_task(GOOD, "b", options=linear(2, gflops=0)), "tasks[1].options[0]"),
+        (with_task(GOOD, "b", options=linear(2, gflops=-5)), "tasks[1].options[0]"),
+        (with_task(GOOD, "a", placement=slots("n0/0-2")), "tasks[0].placement"),
+        (with_task(GOOD, "a", current=None), "tasks[0].placement"),
+        (with_task(GOOD, "b", placement=slots("n1/0")), "tasks[1].placement"),
+        (
+            with_task(GOOD, "b", current=layout(1), placement=slots("n0/3")),
+            "tasks[1].placement[0]",
+        ),
+        (with_task(GOOD, "b", current=layout(0)), "tasks[1].current.dp"),
+        (with_task(GOOD, "b", options=linear(1, tp=2)), None),
+        (
+            change(
+                with_task(GOOD, "b", options=linear(1, tp=2)),
+                tasks=(
+                    task("b", linear(1, tp=2)),
+                    task("c", linear(1, tp=3)),
+                ),
+            ),
+            "tasks.options.layout.tp",
+        ),
+        (with_task(GOOD, "b", weight_milli=2**52), "tasks[1].weight_milli"),
+        (
+            change(with_task(GOOD, "a", transition_ms=2**50), expected_run_ms=1),
+            "tasks[0].weight_milli",
+        ),
+    ],
+    ids=lambda case: str(case[1]),
+)
+def test_nonsense_is_refused_by_name(case):
+    bad, field = case
+    if field is None:
+        validate(bad)
+        return
+    with pytest.raises(BadProblem) as caught:
+        validate(bad)
+    assert caught.value.field.startswith(field)
+    assert caught.value.reason and caught.value.fix
+    assert str(caught.value).startswith(field)
+
+
+def test_the_digest_is_of_the_canonical_bytes():
+    same = msgspec.json.decode(encode(GOOD), type=PlanProblem)
+    assert same == GOOD and digest(same) == digest(GOOD)
+    # A change of this value is a change of the wire format: old plans no longer match.
+    assert digest(GOOD) == "2ac7f2866c5c3eac2f3a8a18771cc02964d25a71d1d715448248a8d891c8792a"
+
+
+@QUICK
+@given(problems((1, 2, 4)))
+def test_the_digest_survives_the_wire(random_problem):
+    again = msgspec.json.decode(encode(random_problem), type=PlanProblem)
+    assert again == random_problem and digest(again) == digest(random_problem)
+    assert digest(change(again, computed_at=again.computed_at + 1)) != digest(again)
