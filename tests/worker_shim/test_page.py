@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from unicron.worker_shim.page import Breakpoint, PageReader, Phase, ProgressPage, start_ticks
+from unicron.worker_shim.page import Breakpoint, PageReader, Phase, ProgressPage
+from unicron.worker_shim.process import start_ticks
 
 
 def test_a_reader_sees_what_the_writer_wrote(tmp_path):

@@ -21,6 +21,8 @@ from typing import Self
 
 import msgspec
 
+from unicron.worker_shim.process import start_ticks
+
 MAGIC = int.from_bytes(b"unicronP", "little")
 VERSION = 1
 _PAGE_BYTES = 512
@@ -279,13 +281,6 @@ class Breakpoint:
     def _word(self, number: int) -> int:
         (value,) = _WORD_FORMAT.unpack(os.pread(self._fd, 8, 8 * number))
         return int(value)
-
-
-def start_ticks(pid: int) -> int:
-    """Start time of a process in clock ticks since boot. Raises OSError if it is gone."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        # The name in brackets may hold spaces; field 22 is the 20th after it.
-        return int(file.read().rpartition(b")")[2].split()[19])
 
 
 def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:
