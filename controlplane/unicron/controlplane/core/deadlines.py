@@ -1,0 +1,37 @@
+"""Waits and their limits, as data: what the state waits for now, and how long at most.
+
+The engine starts a limit when its key first appears, on its own monotonic clock, and appends
+DeadlinePassed when it expires; whether that still matters is the fold's business. A new leader
+starts all of them anew.
+"""
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.fold_task import awaited
+from unicron.controlplane.core.state import ClusterState
+
+
+def deadlines(state: ClusterState) -> dict[str, int]:
+    """Key of each open wait -> its limit in milliseconds."""
+    waits: dict[str, int] = {}
+    for node in state.nodes.values():
+        if node.status == "suspected" and not node.confirmed:
+            waits[f"confirm:{node.node}"] = limits.CONFIRM_MS
+    for worker in state.workers.values():
+        name = f"{worker.worker}:{worker.incarnation}"
+        if worker.overdue:
+            continue
+        if worker.status in ("ordered", "started"):
+            waits[f"start:{name}"] = limits.START_MS
+        if worker.status == "stopping":
+            waits[f"stop:{name}"] = limits.STOP_MS
+    for task in state.tasks.values():
+        name = f"{task.spec.task}:{task.generation}"
+        if task.overdue:
+            continue
+        if task.phase == "closed" and awaited(state, task):
+            waits[f"quiesce:{name}"] = limits.QUIESCE_MS
+        if task.phase == "ordered":
+            waits[f"ready:{name}"] = limits.SWITCH_MS if task.planned else limits.READY_MS
+    if state.plan.request and not state.plan.answer:
+        waits[f"solve:{state.plan.request}"] = limits.SOLVE_MS
+    return waits

@@ -1,0 +1,42 @@
+"""Every limit of the control plane, once. Milliseconds unless the name says otherwise."""
+
+from typing import Final
+
+#: A beat is sent every 200 ms; silence this long makes a node suspected ...
+SILENCE_MS: Final = 2000
+#: ... and this much more, with no second path that says otherwise, makes it lost.
+CONFIRM_MS: Final = 1000
+#: A new leader, or one that was cut off itself, gives every node this long to be heard again.
+GRACE_MS: Final = 4000
+
+#: From GenerationClosed to the last member's answer.
+QUIESCE_MS: Final = 8000
+#: From TransitionOrdered after a fault to the last MemberReady.
+READY_MS: Final = 20000
+#: From a planned TransitionOrdered to the last MemberReady: an iteration may lie between.
+SWITCH_MS: Final = 60000
+#: From WorkerStartOrdered to WorkerPrepared.
+START_MS: Final = 90000
+#: From WorkerStopOrdered to WorkerExited, beyond the order's grace.
+STOP_MS: Final = 10000
+#: From PlanRequested to PlanSolved.
+SOLVE_MS: Final = 20000
+
+#: Orders that nobody has confirmed are said again this often.
+RESEND_MS: Final = 1000
+
+#: The same failure of the same worker climbs a level unless this many iterations lie between.
+SIGNATURE_MEMORY_ITERATIONS: Final = 3
+#: Generations that faults may cost a task before it is given up.
+FAULT_GENERATIONS_MAX: Final = 100
+#: Answers of the planner that may be rejected in a row before the local answer stays.
+PLAN_FAILURES_MAX: Final = 3
+#: Earlier lives of one source that are remembered, to tell a late fact from a new life.
+PAST_INCARNATIONS_MAX: Final = 16
+
+#: Expected run until the next failure, for the plan's objective.
+EXPECTED_RUN_MS: Final = 24 * 3600 * 1000
+#: What a transition costs a task, until it has been measured.
+TRANSITION_MS: Final = 2000
+#: Grace of a worker whose task has ended.
+STOP_GRACE_MS: Final = 3000

@@ -1,0 +1,166 @@
+"""Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
+
+from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.fold_fleet import closed
+from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
+from unicron.controlplane.core.verdict import Verdict
+from unicron.events import (
+    IncidentEscalated,
+    IncidentId,
+    IncidentOpened,
+    IncidentResolved,
+    NodeAdmitted,
+    NodeIsolated,
+    NodeLost,
+)
+
+
+def confirm_loss(state: ClusterState) -> Verdict | None:
+    """A node is lost when two paths agree: the connections of its agent and of all its workers
+    closed, or it is suspected for its silence and either its agent's connection closed too or
+    nothing spoke for it until the limit. If most nodes fall silent at once, it's us: act on none.
+    """
+    present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
+    doubtful = [n for n in present if _agent_closed(state, n) or n.status == "suspected"]
+    for node in sorted(doubtful, key=lambda n: n.node):
+        evidence = _second_path(state, node, most=2 * len(doubtful) > len(present))
+        if evidence:
+            body = NodeLost(node=node.node, incarnation=node.incarnation, evidence=evidence)
+            return Verdict(body=body, cause=(node.since,), incident=_incident_of(state, node))
+    return None
+
+
+def _second_path(state: ClusterState, node: NodeState, most: bool) -> str:
+    workers = [
+        w for w in state.workers.values() if w.node == node.node and w.status in tables.ALIVE
+    ]
+    agent_closed = _agent_closed(state, node)
+    all_closed = all(closed(state, "worker", w.worker, w.incarnation) for w in workers)
+    if agent_closed and workers and all_closed and not most:
+        return f"connections of its agent and all {len(workers)} workers closed"
+    if node.status == "suspected" and node.confirmed and not most:
+        return f"{node.reason}, and nothing spoke for it"
+    if node.status == "suspected" and agent_closed and all_closed and not most:
+        return f"{node.reason}, and its connections closed"
+    return ""
+
+
+def _agent_closed(state: ClusterState, node: NodeState) -> bool:
+    return closed(state, "agent", node.node, node.incarnation)
+
+
+def _incident_of(state: ClusterState, node: NodeState) -> IncidentId | None:
+    for task in state.tasks.values():
+        if task.incident and any(
+            w.node == node.node and w.task == task.spec.task for w in state.workers.values()
+        ):
+            return task.incident
+    return None
+
+
+def open_or_escalate(state: ClusterState) -> Verdict | None:
+    """The oldest evidence that no incident covers: open one, or make the task's more severe."""
+    if not state.causes:
+        return None
+    cause = state.causes[0]
+    task = state.tasks.get(cause.task) if cause.task is not None else None
+    if task is not None and task.incident is not None:
+        return _escalate(state.incidents[task.incident], cause)
+    worst = min(c.severity for c in state.causes if c.task == cause.task)
+    chosen = next(c for c in state.causes if c.task == cause.task and c.severity == worst)
+    incident = IncidentId(f"inc-{cause.at}" if task is None else f"inc-{cause.at}-{cause.task}")
+    body = IncidentOpened(
+        incident=incident,
+        severity=chosen.severity,
+        what=chosen.what,
+        task=cause.task,
+        node=chosen.node,
+        worker=chosen.worker,
+    )
+    return Verdict(body=body, cause=(cause.at,), incident=incident)
+
+
+def _escalate(incident: IncidentState, cause: Cause) -> Verdict:
+    body = IncidentEscalated(
+        incident=incident.incident,
+        severity=cause.severity,
+        reason=cause.what,
+        node=cause.node,
+        worker=cause.worker,
+    )
+    return Verdict(body=body, cause=(cause.at,), incident=incident.incident)
+
+
+def isolate(state: ClusterState) -> Verdict | None:
+    """SEV1: the node takes no part until it returns."""
+    for incident in _open(state):
+        node = state.nodes.get(incident.node) if incident.node is not None else None
+        if incident.severity == 1 and node is not None and not incident.isolated:
+            if node.status in _APART:
+                continue
+            body = NodeIsolated(node=node.node, reason=_reason(node, incident))
+            return Verdict(
+                body=body,
+                cause=incident.evidence[-1:] or (incident.opened,),
+                incident=incident.incident,
+            )
+    for node in sorted(state.nodes.values(), key=lambda n: n.node):
+        if node.status == "lost" and node.reason.startswith("lost"):
+            body = NodeIsolated(node=node.node, reason=node.reason)
+            return Verdict(body=body, cause=(node.since,), incident=_incident_of(state, node))
+    return None
+
+
+_APART = frozenset({"isolated", "returning", "joining"})
+
+
+def _reason(node: NodeState, incident: IncidentState) -> str:
+    return node.reason if node.status == "lost" else f"sick: {incident.what}"
+
+
+def _open(state: ClusterState) -> list[IncidentState]:
+    return sorted(
+        (i for i in state.incidents.values() if not i.resolved), key=lambda i: i.opened
+    )
+
+
+def admit(state: ClusterState) -> Verdict | None:
+    """A node that joined or came back may be planned with."""
+    for node in sorted(state.nodes.values(), key=lambda n: n.node):
+        if node.status in ("joining", "returning"):
+            body = NodeAdmitted(node=node.node, incarnation=node.incarnation)
+            return Verdict(body=body, cause=(node.since,))
+    return None
+
+
+def resolve(state: ClusterState) -> Verdict | None:
+    """An incident is over when its task trains again with all devices it is meant to have, or
+    when the task has ended; one without a task when nothing more is to be done about it."""
+    for incident in _open(state):
+        task = state.tasks.get(incident.task) if incident.task is not None else None
+        if task is None:
+            outcome = f"{incident.node or 'nothing'} was not in use by any task"
+        else:
+            outcome = _outcome(state, task)
+        if outcome:
+            body = IncidentResolved(incident=incident.incident, outcome=outcome)
+            since = task.since if task is not None else incident.opened
+            return Verdict(body=body, cause=(since,), incident=incident.incident)
+    return None
+
+
+def _outcome(state: ClusterState, task: TaskState) -> str:
+    if task.phase in tables.ENDED:
+        return f"the task {task.phase}: {task.outcome}"
+    planning = state.plan.wanted and state.plan.failures < limits.PLAN_FAILURES_MAX
+    if state.plan.request or planning or any(c.task == task.spec.task for c in state.causes):
+        return ""
+    if task.allocation is not None and not task.allocation.slots:
+        return "parked: goes on when a node joins that can carry it"
+    members = {m.worker for m in task.members}
+    if task.phase != "running" or task.broken or set(task.committed) != members:
+        return ""
+    wanted = {f"{n}/{d}" for n, d in task.allocation.slots} if task.allocation else set()
+    if members != wanted:
+        return ""
+    return f"trains on {len(members)} devices, generation {task.generation}"

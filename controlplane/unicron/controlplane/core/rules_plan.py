@@ -1,0 +1,121 @@
+"""Rules about plans: the local answer at once, the solver's when it comes, if it still holds."""
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.problem import (
+    active,
+    allocations_of,
+    assignment_of,
+    problem_of,
+)
+from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.verdict import Verdict
+from unicron.events import Allocation, PlanDecided, PlanDropped, PlanRequested
+from unicron.planner.check import check
+from unicron.planner.local import local_plan
+from unicron.planner.plan import Plan
+from unicron.planner.problem import digest
+
+
+def adopt_local(state: ClusterState) -> Verdict | None:
+    """A task whose allocation names a node that can't be used: shrink or park only that task.
+    Survivors never wait for a solver."""
+    hit = [t for t in active(state) if _lame(state, t)]
+    if not hit:
+        return None
+    problem = problem_of(state)
+    plan = local_plan(problem)
+    names = {t.spec.task for t in hit}
+    changed = tuple(a for a in allocations_of(plan) if a.task in names)
+    body = PlanDecided(
+        source="local",
+        computed_at=state.seq,
+        allocations=changed,
+        value=plan.value_gflops_milli,
+        waf_milli=plan.waf_milli,
+        reason="the hit task goes on with what it has left",
+        explanation=tuple(_say(state, a) for a in changed),
+    )
+    since = max(state.nodes[n].since for t in hit for n in _lame(state, t) if n in state.nodes)
+    return Verdict(body=body, cause=(since,), incident=hit[0].incident)
+
+
+def _lame(state: ClusterState, task: TaskState) -> tuple[str, ...]:
+    """Nodes of its allocation that can't be used."""
+    if task.allocation is None:
+        return ()
+    nodes = sorted({node for node, _ in task.allocation.slots})
+    return tuple(
+        n
+        for n in nodes
+        if n not in state.nodes or state.nodes[n].status not in ("healthy", "suspected")
+    )
+
+
+def _say(state: ClusterState, allocation: Allocation) -> str:
+    old = state.tasks[allocation.task].allocation
+    before = len(old.slots) if old is not None else 0
+    after = len(allocation.slots)
+    if after == before:
+        return f"{allocation.task} keeps its {after} devices"
+    word = "grows" if after > before else "shrinks" if after else "is parked: shrinks"
+    return f"{allocation.task} {word} from {before} to {after} devices"
+
+
+def request(state: ClusterState) -> Verdict | None:
+    """Something calls for a plan of the whole cluster and none is being made."""
+    plan = state.plan
+    if not plan.wanted or plan.request or plan.failures >= limits.PLAN_FAILURES_MAX:
+        return None
+    if not active(state):
+        return None
+    if any(t.phase in ("closed", "ordered") for t in state.tasks.values()):
+        return None  # what stands still is dealt with first; its answer changes the problem
+    body = PlanRequested(reason=plan.reason)
+    incident = next((t.incident for t in active(state) if t.incident), None)
+    return Verdict(body=body, cause=(plan.wanted,), incident=incident)
+
+
+def take_answer(state: ClusterState) -> Verdict | None:
+    """The solver's answer is applied if it passes the check on the state as it is now."""
+    plan = state.plan
+    if not plan.answer:
+        return None
+    stale = plan.error or plan.wanted > plan.request
+    if not stale and any(t.phase in ("closed", "ordered") for t in active(state)):
+        return None  # what a task in transition will need is not known yet
+    why_not = _why_not(state)
+    incident = next((t.incident for t in active(state) if t.incident), None)
+    cause = (plan.request, plan.answer)
+    if why_not:
+        return Verdict(
+            body=PlanDropped(request=plan.request, reason=why_not), cause=cause, incident=incident
+        )
+    body = PlanDecided(
+        source=plan.source,
+        computed_at=plan.request,
+        allocations=plan.answered,
+        value=plan.value,
+        waf_milli=plan.waf_milli,
+        reason="; ".join(_say(state, a) for a in plan.answered),
+        explanation=plan.explanation,
+    )
+    return Verdict(body=body, cause=cause, incident=incident)
+
+
+def _why_not(state: ClusterState) -> str:
+    plan = state.plan
+    if plan.error:
+        return plan.error
+    if plan.wanted > plan.request:
+        return f"since then #{plan.wanted}: {plan.reason}"
+    problem = problem_of(state)
+    given = Plan(
+        source=plan.source,
+        assignments=tuple(assignment_of(a) for a in plan.answered),
+        value_gflops_milli=plan.value,
+        waf_milli=plan.waf_milli,
+        computed_at=state.seq,
+        problem_digest=digest(problem),
+    )
+    broken = check(problem, given)
+    return "; ".join(str(v) for v in broken[:3])

@@ -1,0 +1,196 @@
+"""Rules about generations: close a broken one, order the next, complete it, end the task."""
+
+from unicron.controlplane.core import formation, limits, tables
+from unicron.controlplane.core.fold_task import awaited
+from unicron.controlplane.core.rules_worker import usable
+from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.verdict import Verdict
+from unicron.events import (
+    Generation,
+    GenerationClosed,
+    TaskCompleted,
+    TaskFailed,
+    TransitionCompleted,
+    TransitionOrdered,
+    WorkerStopOrdered,
+)
+
+
+def _tasks(state: ClusterState, *phases: str) -> list[TaskState]:
+    """Tasks in one of the phases; who has waited longest comes first."""
+    return sorted(
+        (t for t in state.tasks.values() if t.phase in phases), key=lambda t: (t.since, t.submitted)
+    )
+
+
+def close_generation(state: ClusterState) -> Verdict | None:
+    """A generation that something broke, or that isn't ready within the limit, is closed."""
+    for task in _tasks(state, "running", "ordered"):
+        late = task.phase == "ordered" and task.overdue
+        if not task.broken and not late:
+            continue
+        if _all_finished(task):
+            continue  # nothing is left to be interrupted: the task completes instead
+        reason = task.broken_by if task.broken else "not all members were ready within the limit"
+        body = GenerationClosed(
+            task=task.spec.task, generation=task.generation, reason=reason
+        )
+        cause = task.broken[:1] or (task.order,)
+        return Verdict(body=body, cause=cause, incident=task.incident)
+    return None
+
+
+def fence_silent(state: ClusterState) -> Verdict | None:
+    """Whoever didn't answer within the limit must go before the others go on without it."""
+    for task in _tasks(state, "closed"):
+        if not task.overdue:
+            continue
+        for name in awaited(state, task):
+            worker = state.workers[name]
+            if worker.status not in ("prepared", "member"):
+                continue
+            body = WorkerStopOrdered(
+                task=task.spec.task,
+                worker=worker.worker,
+                incarnation=worker.incarnation,
+                node=worker.node,
+                grace_ms=0,
+                reason=f"no answer within {limits.QUIESCE_MS} ms after the close",
+            )
+            return Verdict(body=body, cause=(task.close,), incident=task.incident)
+    return None
+
+
+def order_after_fault(state: ClusterState) -> Verdict | None:
+    """All answers are in: survivors go on at once with what they have."""
+    for task in _tasks(state, "closed"):
+        if awaited(state, task) or _waits_for_local_plan(state, task):
+            continue
+        formed = formation.survivors(state, task)
+        if formed is None:
+            continue  # nobody is left: order_first starts the task anew
+        cause = tuple(sorted(a.at for a in task.answers.values()))
+        return _order(state, task, formed, planned=False, cause=(task.close, *cause))
+    return None
+
+
+def _waits_for_local_plan(state: ClusterState, task: TaskState) -> bool:
+    """The allocation names a node that can't be used: the local plan comes first."""
+    if task.allocation is None:
+        return False
+    return any(not usable(state, node) for node, _ in task.allocation.slots)
+
+
+def order_planned(state: ClusterState) -> Verdict | None:
+    """Joiners are warm, or members are to leave: switch at the next iteration boundary."""
+    for task in _tasks(state, "running"):
+        if task.broken or task.finished or task.allocation is None:
+            continue
+        members = {m.worker for m in task.members}
+        if set(task.committed) != members:
+            continue  # the running generation proves itself first
+        formed = formation.planned(state, task)
+        if formed is None:
+            continue
+        return _order(state, task, formed, planned=True, cause=(task.planned_at,))
+    return None
+
+
+def order_first(state: ClusterState) -> Verdict | None:
+    """Nobody holds the task's state: all workers of the allocation start from the beginning."""
+    for task in _tasks(state, "idle", "closed"):
+        if task.phase == "closed" and (
+            awaited(state, task) or formation.survivors(state, task) is not None
+        ):
+            continue
+        formed = formation.first(state, task)
+        if formed is not None:
+            return _order(state, task, formed, planned=False, cause=(task.planned_at,))
+    return None
+
+
+def _order(
+    state: ClusterState,
+    task: TaskState,
+    formed: formation.Formation,
+    *,
+    planned: bool,
+    cause: tuple[int, ...],
+) -> Verdict:
+    store = state.nodes[formed.store_node]
+    body = TransitionOrdered(
+        task=task.spec.task,
+        generation=Generation(task.generation + 1),
+        planned=planned,
+        iteration=formed.iteration,
+        tensor_parallel=task.spec.tensor_parallel,
+        pipeline_parallel=task.spec.pipeline_parallel,
+        data_parallel=len(formed.members),
+        store_address=store.address,
+        store_port=store.store_port,
+        members=formed.members,
+        reason=formed.reason,
+    )
+    return Verdict(body=body, cause=tuple(c for c in cause if c), incident=task.incident)  # type: ignore[arg-type]
+
+
+def complete(state: ClusterState) -> Verdict | None:
+    """All members of the ordered generation are ready, at one iteration."""
+    for task in _tasks(state, "ordered"):
+        wanted = {m.worker for m in task.target}
+        if task.broken or set(task.ready) != wanted:
+            continue
+        iterations = set(task.ready.values())
+        if len(iterations) != 1:
+            continue
+        body = TransitionCompleted(
+            task=task.spec.task, generation=task.generation, iteration=iterations.pop()
+        )
+        return Verdict(body=body, cause=(task.order,), incident=task.incident)
+    return None
+
+
+def _all_finished(task: TaskState) -> bool:
+    return bool(task.members) and set(task.finished) >= {m.worker for m in task.members}
+
+
+def finish_task(state: ClusterState) -> Verdict | None:
+    """All members committed the last iteration: one state everywhere, or a failure."""
+    for task in _tasks(state, "running", "ordered"):
+        if not _all_finished(task):
+            continue
+        digests = {task.finished[m.worker] for m in task.members}
+        if len(digests) > 1:
+            reason = (
+                f"members finished with different states {sorted(digests)}: "
+                "the results can't be trusted; please report it with the log"
+            )
+            return _fail(task, reason)
+        completed = TaskCompleted(
+            task=task.spec.task, iteration=task.iteration, state_digest=digests.pop()
+        )
+        return Verdict(body=completed, cause=(task.since,), incident=task.incident)
+    return None
+
+
+def give_up(state: ClusterState) -> Verdict | None:
+    """A task whose faults cost more generations than its budget, or that can't be run at all."""
+    for task in state.tasks.values():
+        if task.phase in tables.ENDED:
+            continue
+        if task.closes > limits.FAULT_GENERATIONS_MAX:
+            return _fail(
+                task,
+                f"faults cost {task.closes} generations, more than the budget of "
+                f"{limits.FAULT_GENERATIONS_MAX}: find the cause before you submit it again",
+            )
+        if task.spec.tensor_parallel != 1 or task.spec.pipeline_parallel != 1:
+            return _fail(
+                task, "this version trains with tensor and pipeline parallel size 1 only"
+            )
+    return None
+
+
+def _fail(task: TaskState, reason: str) -> Verdict:
+    body = TaskFailed(task=task.spec.task, reason=reason)
+    return Verdict(body=body, cause=(task.since,), incident=task.incident)

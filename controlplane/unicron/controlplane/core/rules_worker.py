@@ -1,0 +1,109 @@
+"""Rules about worker processes: start those the allocation wants, stop those nobody wants."""
+
+from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
+from unicron.controlplane.core.verdict import Verdict
+from unicron.events import (
+    Incarnation,
+    NodeId,
+    WorkerStartOrdered,
+    WorkerStopOrdered,
+    worker_id,
+)
+
+
+def usable(state: ClusterState, node: str) -> bool:
+    """May the node carry work?"""
+    found = state.nodes.get(node)
+    return found is not None and found.status in ("healthy", "suspected")
+
+
+def slot_workers(task: TaskState) -> tuple[str, ...]:
+    """Names of the workers that the task's allocation wants, in rank order."""
+    if task.allocation is None:
+        return ()
+    return tuple(worker_id(node, device) for node, device in task.allocation.slots)
+
+
+def start(state: ClusterState) -> Verdict | None:
+    """A slot of an allocation whose device is free and whose worker isn't there: start it."""
+    for task in sorted(state.tasks.values(), key=lambda t: t.submitted):
+        if task.phase in tables.ENDED or task.allocation is None or task.finished:
+            continue
+        for node, device in task.allocation.slots:
+            old = state.workers.get(worker_id(node, device))
+            if not usable(state, node) or (old is not None and _occupied(old)):
+                continue
+            return _start(task, node, device, old)
+    return None
+
+
+def _occupied(worker: WorkerState) -> bool:
+    """Its process is there, or is not known to be gone yet."""
+    return worker.status not in ("exited", "lost")
+
+
+def _start(
+    task: TaskState, node: NodeId, device: int, old: WorkerState | None
+) -> Verdict:
+    again = old is not None and old.task == task.spec.task and bool(old.failures)
+    body = WorkerStartOrdered(
+        task=task.spec.task,
+        worker=worker_id(node, device),
+        incarnation=Incarnation(old.incarnation + 1 if old is not None else 1),
+        node=node,
+        device=device,
+        spec=task.spec,
+        reason="restart on the same device" if again else "the plan gives it to the task",
+    )
+    return Verdict(body=body, cause=(task.planned_at,), incident=task.incident)
+
+
+def stop(state: ClusterState) -> Verdict | None:
+    """A process that no allocation wants, that is stuck, or whose task has ended."""
+    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
+        if worker.status not in ("ordered", "started", "prepared", "member", "failed"):
+            continue
+        if not usable(state, worker.node) and not _reachable(state, worker):
+            continue
+        verdict = _stop(state, worker)
+        if verdict is not None:
+            return verdict
+    return None
+
+
+def _reachable(state: ClusterState, worker: WorkerState) -> bool:
+    node = state.nodes.get(worker.node)
+    return node is not None and node.status == "isolated" and not node.reason.startswith("lost")
+
+
+def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
+    task = state.tasks[worker.task]
+    grace = 0
+    if task.phase in tables.ENDED:
+        reason, grace = f"the task {task.phase}", limits.STOP_GRACE_MS
+    elif worker.status == "failed":
+        reason = "it failed and must go"
+    elif worker.overdue:
+        reason = "it did not get ready within the limit"
+    elif worker.worker not in slot_workers(task) and not _involved(task, worker):
+        reason, grace = "the plan no longer gives it to the task", limits.STOP_GRACE_MS
+    elif not usable(state, worker.node) and not _involved(task, worker):
+        reason = f"{worker.node} is isolated"
+    else:
+        return None
+    body = WorkerStopOrdered(
+        task=worker.task,
+        worker=worker.worker,
+        incarnation=worker.incarnation,
+        node=worker.node,
+        grace_ms=grace,
+        reason=reason,
+    )
+    return Verdict(body=body, cause=(task.since,), incident=task.incident)
+
+
+def _involved(task: TaskState, worker: WorkerState) -> bool:
+    """It stands in the running generation or is wanted by the next one."""
+    names = {m.worker for m in task.members} | {m.worker for m in task.target}
+    return worker.worker in names
