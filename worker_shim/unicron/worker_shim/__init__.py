@@ -1,0 +1,5 @@
+"""What runs beside and inside training: agent, fork server, shim, and the Megatron adapter.
+
+Importing this package imports neither torch nor Megatron; only `unicron.worker_shim.megatron`'s
+modules do.
+"""

@@ -1,0 +1,201 @@
+"""A member's process groups: built apart, entered for a generation, left, entered again.
+
+Model, DDP and optimizer hold ProcessGroup objects by value, in some seventy places. They are built
+once; with each generation the groups in these places are replaced by those of the same role (the
+name of the variable in ``megatron/core/parallel_state.py``).
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from megatron.core import parallel_state
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from unicron.worker_shim.megatron.errors import CollectiveBroken
+from unicron.worker_shim.unblock import Connections, GenerationShut
+
+_PROBE_LIMIT_S = 0.5
+_PROBE_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a group is held: an attribute, a dictionary's value or a list's item."""
+
+    holder: dict[Any, Any] | list[Any]
+    key: Any
+    role: str
+
+
+class Groups:
+    """Enters and leaves the generations of one task. For the training thread only."""
+
+    def __init__(self, task: str, connections: Connections) -> None:
+        self._task = task
+        self._connections = connections
+        self._places: list[_Place] = []
+        self._store: Any = None  # the generation's own client: a TCPStore
+        self.generation: int | None = None
+        self.rank = -1
+        self.size = 0
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """A world of this process alone, on torch's `fake` backend: to build in."""
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+        try:
+            parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+            yield
+        finally:
+            _destroy()
+
+    def remember(self, *holders: Any) -> int:
+        """Find the places in `holders` that hold a group, while the groups they were built with
+        still are Megatron's current ones. Returns how many."""
+        self._places = list(_find(holders))
+        return len(self._places)
+
+    def enter(
+        self, generation: int, rank: int, size: int, store: tuple[str, int], timeout_s: float
+    ) -> None:
+        """Connect to the other members and put the new groups in all remembered places.
+
+        `store`: address and port of the rendezvous store of this generation. Blocks until all
+        members are there; CollectiveBroken if they aren't after `timeout_s`, or if the
+        generation is shut. `timeout_s` limits every later collective as well.
+        """
+        if self.generation is not None:
+            raise RuntimeError(f"still in generation {self.generation}; leave it first")
+        with broken(f"entering generation {generation}"):
+            self._connections.begin(generation)
+            self.generation, self.rank, self.size = generation, rank, size
+            try:
+                self._connect(generation, store, timeout_s)
+                _rebind(self._places)
+                self._connections.check()
+            except BaseException:
+                self.leave()
+                raise
+
+    def _connect(self, generation: int, store: tuple[str, int], timeout_s: float) -> None:
+        limit = timedelta(seconds=timeout_s)
+        self._probe(*store, timeout_s)
+        # One client, one connection with a lock: whoever shares it waits for the others' waits.
+        self._store = dist.TCPStore(*store, is_master=False, timeout=limit, wait_for_workers=False)
+        self._connections.check()
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore(f"{self._task}/{generation}", self._store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=limit,
+        )
+        self._connections.check()
+        parallel_state.initialize_model_parallel(
+            create_gloo_process_groups=False,
+            distributed_timeout_minutes=timeout_s / 60,
+        )
+
+    def _probe(self, address: str, port: int, timeout_s: float) -> None:
+        """Wait until the store accepts connections. torch's client would retry on its own, with
+        nothing open that `shut` could get hold of."""
+        end = time.monotonic() + timeout_s
+        while True:
+            self._connections.check()
+            try:
+                socket.create_connection((address, port), timeout=_PROBE_LIMIT_S).close()
+                return
+            except OSError as error:
+                if time.monotonic() > end:
+                    raise RuntimeError(f"no store at {address}:{port}: {error}") from error
+            time.sleep(_PROBE_PAUSE_S)
+
+    def farewell(self, timeout_s: float) -> None:
+        """Wait on the store until all members have finished their last collective, so that none
+        tears down what another still reads. CollectiveBroken if one doesn't come in time."""
+        with broken("the farewell"):
+            prefix = f"{self._task}/{self.generation}/farewell"
+            if self._store.add(f"{prefix}/count", 1) == self.size:
+                self._store.set(f"{prefix}/all", "1")
+            self._store.wait([f"{prefix}/all"], timedelta(seconds=timeout_s))
+
+    def leave(self) -> None:
+        """Tear down the generation's groups and connections. Safe after a break, and twice."""
+        # Shut first: destroying a group joins its threads, which may wait for a peer.
+        self._connections.end()
+        _destroy()
+        self._store = None
+        self.generation = None
+        self.rank, self.size = -1, 0
+
+    @property
+    def data_parallel(self) -> Any:
+        """The group of all replicas (context parallelism included)."""
+        return parallel_state.get_data_parallel_group(with_context_parallel=True)
+
+
+@contextlib.contextmanager
+def broken(what: str) -> Iterator[None]:
+    """Turn what gloo, the store or a shut generation raise into CollectiveBroken."""
+    try:
+        yield
+    except (RuntimeError, GenerationShut) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CollectiveBroken(f"{what} failed", why=why) from error
+
+
+def _destroy() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    parallel_state.destroy_model_parallel()
+    # Megatron keeps scratch memory by name; destroy_model_parallel drops it, its users don't mind.
+
+
+def _rebind(places: list[_Place]) -> None:
+    for place in places:
+        place.holder[place.key] = getattr(parallel_state, place.role)
+
+
+def _find(holders: tuple[Any, ...]) -> Iterator[_Place]:
+    """Walk from `holders` through Megatron's and torch's objects, depth first, each once."""
+    roles = {
+        id(value): name
+        for name, value in sorted(vars(parallel_state).items(), reverse=True)
+        if isinstance(value, dist.ProcessGroup)
+    }
+    seen: set[int] = set()
+    stack: list[Any] = list(holders)
+    while stack:
+        holder = stack.pop()
+        if id(holder) in seen or isinstance(holder, torch.Tensor | type):
+            continue
+        seen.add(id(holder))
+        for container, key, value in _contents(holder):
+            if isinstance(value, dist.ProcessGroup):
+                yield _Place(container, key, roles[id(value)])
+            else:
+                stack.append(value)
+
+
+def _contents(holder: Any) -> list[tuple[Any, Any, Any]]:
+    """What `holder` holds: (container that can be assigned to, key, value)."""
+    if isinstance(holder, dict):
+        return [(holder, key, value) for key, value in holder.items()]
+    if isinstance(holder, list):
+        return [(holder, index, value) for index, value in enumerate(holder)]
+    if isinstance(holder, tuple | set | frozenset):
+        return [(None, None, value) for value in holder]
+    module = type(holder).__module__
+    if module.startswith(("megatron.", "torch.nn", "torch.optim")) and hasattr(holder, "__dict__"):
+        return [(vars(holder), key, value) for key, value in vars(holder).items()]
+    return []
