@@ -1,7 +1,8 @@
 """Run megatron-core 0.16 on a CPU with gloo: every assumption of CUDA it makes on our way.
 
 Each patch names the Megatron calls it serves (file:function below megatron/core); no file of
-Megatron is edited and no configuration flag is needed. Where CUDA is available `apply` does nothing.
+Megatron is edited and no configuration flag is needed. Where CUDA is available `apply` does
+nothing.
 
 What is not patched because it isn't reached at TP = PP = 1: ``torch.cuda.synchronize``
 (p2p_communication.py), ``Tensor.cuda`` (language_module.py, tied embeddings over stages).
@@ -136,7 +137,7 @@ def _type_names(name: str) -> None:
             return kind.replace("torch.", "torch.cuda.", 1)
         return kind
 
-    torch.Tensor.type = type_  # type: ignore[method-assign]
+    torch.Tensor.type = type_  # type: ignore[method-assign,assignment]
 
 
 PATCHES = (

@@ -6,7 +6,6 @@ name of the variable in ``megatron/core/parallel_state.py``).
 """
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from unicron.worker_shim.megatron.errors import CollectiveBroken
@@ -89,11 +89,11 @@ class Groups:
         limit = timedelta(seconds=timeout_s)
         self._probe(*store, timeout_s)
         # One client, one connection with a lock: whoever shares it waits for the others' waits.
-        self._store = dist.TCPStore(*store, is_master=False, timeout=limit, wait_for_workers=False)
+        self._store = TCPStore(*store, is_master=False, timeout=limit, wait_for_workers=False)
         self._connections.check()
         dist.init_process_group(
             "gloo",
-            store=dist.PrefixStore(f"{self._task}/{generation}", self._store),
+            store=PrefixStore(f"{self._task}/{generation}", self._store),
             rank=self.rank,
             world_size=self.size,
             timeout=limit,

@@ -1,8 +1,8 @@
 """The gradient norm of a replica that has the whole gradient, without a collective.
 
-Megatron ends its norm with an all-reduce over the model-parallel group, which at TP = PP = 1 is this
-rank alone. It changes nothing, but it needs a process group, and a member must be able to step after
-its generation is gone.
+Megatron ends its norm with an all-reduce over the model-parallel group, which at TP = PP = 1 is
+this rank alone. It changes nothing, but it needs a process group, and a member must be able to step
+after its generation is gone.
 """
 
 import types

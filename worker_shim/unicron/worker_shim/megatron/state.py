@@ -45,7 +45,7 @@ def digest(state: Sequence[torch.Tensor], iteration: int) -> str:
     """SHA-256 over the iteration and all tensors' bytes, in hexadecimal."""
     total = hashlib.sha256(iteration.to_bytes(8, "little"))
     for tensor in state:
-        total.update(_bytes(tensor).cpu().numpy())
+        total.update(_array(_bytes(tensor)))
     return total.hexdigest()
 
 
@@ -56,12 +56,12 @@ def send(
     of `group`. Returns the bytes of state sent to each. RuntimeError from gloo when one is gone."""
     length = _length(state)
     header = torch.tensor([_FORMAT, length, CHUNK, *numbers], dtype=torch.int64)
-    total = hashlib.sha256(header.numpy())
+    total = hashlib.sha256(_array(header))
     _wait(_send(header, peers, _TAG_HEADER, group))
     on_the_way: list[Any] = []
     for chunk in _chunks(state, length):
         works = _send(chunk, peers, _TAG_CHUNK, group)
-        total.update(chunk.numpy())
+        total.update(_array(chunk))
         _wait(on_the_way)  # then the space the next chunk is packed into is free
         on_the_way = works
     seal = torch.frombuffer(bytearray(total.digest()), dtype=torch.uint8)
@@ -82,16 +82,16 @@ def receive(state: Sequence[torch.Tensor], peer: int, group: Any) -> tuple[int, 
             f"rank {peer} offers {announced} bytes of state in format {layout}",
             why=f"this member's state has {length} bytes in format {_FORMAT}",
         )
-    total = hashlib.sha256(header.numpy())
+    total = hashlib.sha256(_array(header))
     scratch = torch.empty(length, dtype=torch.uint8)
-    chunks = scratch.split(chunk_bytes)
+    chunks = torch.split(scratch, chunk_bytes)
     # Two receives are posted at any time: one fills while the other is hashed.
     works = [_receive(chunk, peer, _TAG_CHUNK, group) for chunk in chunks[:2]]
     for index, chunk in enumerate(chunks):
         works[index].wait()
         if index + 2 < len(chunks):
             works.append(_receive(chunks[index + 2], peer, _TAG_CHUNK, group))
-        total.update(chunk.numpy())
+        total.update(_array(chunk))
     seal = torch.empty(total.digest_size, dtype=torch.uint8)
     _receive(seal, peer, _TAG_SEAL, group).wait()
     if seal.numpy().tobytes() != total.digest():
@@ -130,6 +130,11 @@ def _chunks(state: Sequence[torch.Tensor], length: int) -> Iterator[torch.Tensor
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's memory as uint8 [bytes]; shares it."""
     return tensor.detach().view(-1).view(torch.uint8)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """The tensor as a buffer on the host, for hashing."""
+    return tensor.cpu().numpy()
 
 
 def _length(state: Sequence[torch.Tensor]) -> int:

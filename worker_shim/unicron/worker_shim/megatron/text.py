@@ -1,7 +1,7 @@
 """Real text as training data: bytes of source files, addressed by (iteration, micro-batch id).
 
-A micro-batch is a pure function of (seed, iteration, id), so it is the same whoever computes it, and
-nothing about the loader has to be kept or moved.
+A micro-batch is a pure function of (seed, iteration, id), so it is the same whoever computes it,
+and nothing about the loader has to be kept or moved.
 """
 
 import hashlib

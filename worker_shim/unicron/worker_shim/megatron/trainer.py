@@ -13,10 +13,8 @@ of it has happened. (Between the calls `step` and `committed` nothing interrupts
 """
 
 import hashlib
-import os
 import platform
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import megatron.core
 import msgspec
@@ -136,7 +134,7 @@ class Trainer:
     def send_state(self, ranks: Sequence[int]) -> int:
         """Send parameters, optimizer state and iteration to other ranks; returns bytes sent to
         each. CollectiveBroken when one is gone."""
-        self._require(ranks)
+        self._require()
         self._phase("transfer", -1)
         numbers = (self.iteration, self._built.scheduler.num_steps)
         with broken("sending the state"):
@@ -182,7 +180,7 @@ class Trainer:
         member. CollectiveBroken leaves what is held as it was: call it again in another
         generation. ValueError if this member doesn't hold what the assignment says.
         """
-        self._require(assignment[self._groups.rank])
+        self._require()
         if self.kept != tuple(sorted(assignment[self._groups.rank])):
             raise ValueError(
                 f"rank {self._groups.rank} holds {self.kept},"
@@ -202,7 +200,8 @@ class Trainer:
 
     def vote(self, newest_order: int) -> int:
         """Agree with all members on the iteration and the reduced gradient, so that each may step.
-        Returns the largest `newest_order` (at least 0) of all. CollectiveBroken, DivergenceError."""
+        Returns the largest `newest_order` of all. CollectiveBroken; DivergenceError, and then
+        nobody has stepped."""
         self._require()
         if not self.reduced:
             raise RuntimeError("there is no reduced gradient to vote on")
@@ -243,7 +242,7 @@ class Trainer:
 
     # --- Parts ---
 
-    def _require(self, owed: Any = ()) -> None:
+    def _require(self) -> None:
         if not self.has_state:
             raise RuntimeError("this member has no state yet: start it or receive one")
         if self._groups.generation is None:
@@ -270,7 +269,7 @@ class Trainer:
         gather_exactly(sums, self._groups.data_parallel)
         size = self.spec.model
         tokens = self.spec.micro_batches * size.micro_batch_size * size.seq_length
-        return sum(sums.tolist()) / tokens
+        return float(sum(sums.tolist()) / tokens)
 
 
 def _checksum(buffer: torch.Tensor) -> int:
