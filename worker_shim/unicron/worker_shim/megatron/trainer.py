@@ -198,6 +198,11 @@ class Trainer:
         self._checksum = sum(_checksum(buffer) for buffer in self._built.buffers)
         self.reduced = True
 
+    def withdraw(self) -> None:
+        """Forget the reduced gradient, not what is held: the iteration is to be reduced again, by
+        other members, since not all of the old ones got so far."""
+        self.reduced = self.voted = False
+
     def vote(self, newest_order: int) -> int:
         """Agree with all members on the iteration and the reduced gradient, so that each may step.
         Returns the largest `newest_order` of all. CollectiveBroken; DivergenceError, and then
