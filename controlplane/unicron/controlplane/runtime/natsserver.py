@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+import anyio
 import msgspec
 
 from unicron.events import ConfigError, LogUnreachable, NodeId, TaskId, subjects
@@ -279,19 +280,17 @@ class NatsServer:
         process = self._process
         if process is None:
             return
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(how)
-            try:
-                async with asyncio.timeout(_TERM_LIMIT_S):
-                    await process.wait()
-            except BaseException as error:  # also when cancelled: nothing may be left behind
+        with anyio.CancelScope(shield=True):  # cancelled or not, nothing may be left behind
+            if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await asyncio.shield(process.wait())
-                if not isinstance(error, TimeoutError):
-                    raise
-        self._remove_ports_files()
+                    process.send_signal(how)
+                with anyio.move_on_after(_TERM_LIMIT_S) as waiting:
+                    await process.wait()
+                if waiting.cancelled_caught:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+                    await process.wait()
+            self._remove_ports_files()
 
     def _remove_ports_files(self) -> None:
         """The server names the file after its title and pid; after kill -9 it stays behind."""

@@ -108,10 +108,10 @@ class Connection:
                 )
             self._check_version()
         except (TimeoutError, OSError, ValueError, nats_errors.Error, _RefusedAtOnce) as error:
-            await self.client.close()
+            await self.close()
             raise self._not_connected(error, limit_s) from None
         except BaseException:
-            await self.client.close()
+            await self.close()
             raise
         self._connecting = False
 
@@ -255,4 +255,5 @@ class Connection:
 
     async def close(self) -> None:
         """Close it for good. Harmless if it is closed."""
-        await self.client.close()
+        if self.client._flush_queue is not None:  # else it never came as far as connecting
+            await self.client.close()

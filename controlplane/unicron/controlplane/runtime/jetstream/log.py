@@ -5,6 +5,7 @@ import base64
 import contextlib
 from typing import Self
 
+import anyio
 import msgspec
 
 from unicron.controlplane.runtime.jetstream.connection import (
@@ -271,10 +272,11 @@ class JetStreamLog:
             )
 
     async def close(self) -> None:
-        for tail in list(self._tails):
-            await tail.aclose()
-        if self._owns_connection:
-            await self.connection.close()
+        with anyio.CancelScope(shield=True):  # each step is short and bounded
+            for tail in list(self._tails):
+                await tail.aclose()
+            if self._owns_connection:
+                await self.connection.close()
 
 
 def _born_anew(cluster: str, known: str, found: str) -> LogMismatch:
