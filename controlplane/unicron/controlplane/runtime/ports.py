@@ -1,19 +1,23 @@
 """What the runtime needs from an event log. `memory` and `jetstream` provide it."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, Self
 
 from unicron.controlplane.runtime.outcomes import Outcome
 from unicron.events import Beat, Recorded, Sequence
 
 
-class Tail(AsyncIterator[Recorded], Protocol):
+class Tail(Protocol):
     """Entries in strict order without a gap, as they come; waits for the next one.
 
     Ends when it or its log is closed. Raises LogBroken if the log has a hole, was cut off or does
     not reach where reading was to begin, LogMismatch if the stream was born anew meanwhile. What
     the transport loses is fetched again and not seen here.
     """
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> Recorded: ...
 
     async def aclose(self) -> None:
         """End it; whoever waits for an entry gets StopAsyncIteration."""

@@ -1,0 +1,301 @@
+"""The engine: fold everything in stream order, decide when leading, carry out what follows.
+
+The contract of design §5 is executed here and nowhere else: every instance folds strictly in
+stream order; decisions are appended under the fence, one at a time, and take effect only once
+they were read back; limits, beats and the solver enter as events.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+import anyio
+
+from unicron.controlplane.core.decide import decide
+from unicron.controlplane.core.deadlines import deadlines
+from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.limits import RESEND_MS
+from unicron.controlplane.core.orders import OpenOrder, open_orders
+from unicron.controlplane.core.problem import allocations_of, problem_of
+from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
+from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
+from unicron.controlplane.runtime.monitor import Monitor
+from unicron.controlplane.runtime.ports import Bus, EventLog
+from unicron.controlplane.runtime.solver import Solver, SolverFailed
+from unicron.controlplane.runtime.timers import Timers
+from unicron.controlplane.runtime.writer import Writer
+from unicron.events import (
+    EMPTY_CHAIN,
+    Basis,
+    DeadlinePassed,
+    LeadershipTaken,
+    PlanRequested,
+    PlanSolved,
+    Recorded,
+    Sequence,
+    TaskSpec,
+    TaskSubmitted,
+    Term,
+    UnicronError,
+    extend_chain,
+)
+from unicron.planner.explain import explain
+from unicron.planner.problem import PlanProblem
+from unicron.planner.problem import digest as problem_digest
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.05
+#: Decisions in a row that left everything as it was: a bug of ours, not to be repeated for ever.
+_VOID_MAX = 20
+
+
+class EngineStuck(UnicronError):
+    """The same decision was void again and again."""
+
+    default_code = "E-ENGINE-STUCK"
+
+
+class Engine:
+    """One control-plane instance on one log. `run` until cancelled."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        bus: Bus,
+        *,
+        instance: str,
+        solver: Solver,
+        version: str = "",
+        on_event: Callable[[ClusterState, Recorded], None] | None = None,
+    ) -> None:
+        self.state = ClusterState()
+        self.monitor = Monitor()
+        self._log = event_log
+        self._bus = bus
+        self._instance = instance
+        self._solver = solver
+        self._version = version
+        self._on_event = on_event
+        self._chain = EMPTY_CHAIN
+        self._control_seq = 0
+        self._timers = Timers()
+        self._moved = anyio.Event()
+        self._orders: dict[Sequence, Recorded] = {}
+        self._problems: dict[Sequence, PlanProblem] = {}
+        self._writer = Writer(event_log, instance, lambda: self._control_seq, self._folded)
+        self.leading = False
+
+    # --- folding --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow the log and lead the cluster. Returns only by being cancelled or by raising.
+
+        Raises:
+            LogError: the log is broken or another one. Nothing was folded past that point.
+            Deposed: another instance leads.
+        """
+        await self._bus.on_beats(self._on_beat)
+        await self._bus.on_asks(self._on_ask)
+        self._bus.on_connection(self._on_lost, self._on_back)
+        self._asked: set[str] = set()
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._follow)
+            await self._folded(await self._log.last_seq())
+            await self._lead()
+            group.start_soon(self._decide)
+            group.start_soon(self._watch)
+            group.start_soon(self._resend)
+            group.start_soon(self._plan)
+
+    async def _follow(self) -> None:
+        tail = self._log.read(1)
+        try:
+            async for recorded in tail:
+                self._take(recorded)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await tail.aclose()
+
+    def _take(self, recorded: Recorded) -> None:
+        before = self.state
+        self.state = fold(before, recorded)
+        self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
+        if ".control." in recorded.subject:
+            self._control_seq = recorded.seq
+            self._orders[recorded.seq] = recorded
+            self._forget_orders()
+        envelope = recorded.envelope
+        if envelope is not None and isinstance(envelope.body, PlanRequested):
+            self._problems = {recorded.seq: problem_of(self.state)}
+        if self._on_event is not None:
+            self._on_event(self.state, recorded)
+        self._notify()
+
+    def _forget_orders(self) -> None:
+        """Keep only what may have to be said again."""
+        if len(self._orders) > 256:
+            wanted = {o.seq for o in open_orders(self.state)}
+            newest = self.state.seq - 64
+            self._orders = {s: r for s, r in self._orders.items() if s in wanted or s > newest}
+
+    def _notify(self) -> None:
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+    async def _folded(self, seq: Sequence) -> None:
+        while self.state.seq < seq:
+            await self._moved.wait()
+
+    # --- leading --------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        body = LeadershipTaken(
+            cluster=self._log.cluster,
+            instance=self._instance,
+            logic_version=LOGIC_VERSION,
+            fold_version=FOLD_VERSION,
+            version=self._version,
+        )
+        seq = await self._writer.write(body)
+        assert seq is not None
+        self._writer.term = Term(seq)
+        self.monitor.grace(_now_ms())
+        self._timers.restart()
+        self.leading = True
+        log.info("leading cluster %s since #%d", self._log.cluster, seq)
+
+    def _basis(self) -> Basis:
+        return Basis(
+            decided_at=self.state.seq,
+            chain=self._chain.hex(),
+            state_digest=digest(self.state),
+            logic_version=LOGIC_VERSION,
+        )
+
+    async def _decide(self) -> None:
+        void = 0
+        while True:
+            moved = self._moved
+            verdict = decide(self.state)
+            if verdict is None:
+                await moved.wait()
+                continue
+            was_void = self.state.void
+            await self._write(verdict)
+            void = void + 1 if self.state.void > was_void else 0
+            if void > _VOID_MAX:
+                raise EngineStuck(
+                    f"{type(verdict.body).__name__} was void {void} times in a row",
+                    why="the decision doesn't apply to the state it was made on",
+                    fix="report it with the log: this is a bug",
+                )
+
+    async def _write(self, verdict: Verdict) -> None:
+        # Between deciding and holding the pen an input may have been written: decide again then.
+        await self._writer.write(
+            verdict.body,
+            cause=verdict.cause,
+            incident=verdict.incident,
+            decided=self._basis,
+            still=lambda: decide(self.state) == verdict,
+        )
+
+    async def submit(self, spec: TaskSpec, by: str) -> Sequence:
+        """Hand in a task; its sequence once it is durable. Raises ValueError if the name is taken."""
+        if spec.task in self.state.tasks:
+            raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
+        seq = await self._writer.write(TaskSubmitted(spec=spec, by=by))
+        assert seq is not None
+        return seq
+
+    # --- limits, beats, orders, plans -----------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Turn silence and expired limits into events."""
+        last = _now_ms()
+        while True:
+            await anyio.sleep(_TICK_S)
+            now = _now_ms()
+            if now - last > 1000:  # we were stopped or blocked ourselves: blame nobody for it
+                self.monitor.grace(now)
+            last = now
+            for opinion in self.monitor.opinions(self.state, now):
+                await self._writer.write(opinion)
+            self._timers.update(deadlines(self.state), now)
+            for key, limit in self._timers.due(now):
+                await self._writer.write(
+                    DeadlinePassed(key=key, limit_ms=limit),
+                    still=lambda key=key: key in deadlines(self.state),  # type: ignore[misc]
+                )
+
+    def _on_beat(self, beat: object) -> None:
+        self.monitor.heard(beat, _now_ms())  # type: ignore[arg-type]
+
+    def _on_lost(self) -> None:
+        self.monitor.grace(_now_ms())
+
+    def _on_back(self) -> None:
+        self.monitor.grace(_now_ms())
+        self._timers.restart()
+
+    def _on_ask(self, name: str) -> None:
+        self._asked.add(name)
+
+    async def _resend(self) -> None:
+        """Say open orders again: each once a second, and at once to who asks."""
+        said: dict[OpenOrder, int] = {}
+        while True:
+            await anyio.sleep(_TICK_S)
+            asked, self._asked = self._asked, set()
+            now = _now_ms()
+            orders = open_orders(self.state)
+            said = {o: said.get(o, now) for o in orders}
+            for order in orders:
+                if now - said[order] < RESEND_MS and order.name not in asked:
+                    continue
+                said[order] = now
+                recorded = self._orders.get(order.seq) or await self._log.get(order.seq)
+                if recorded is not None:
+                    await self._bus.resend(recorded)
+
+    async def _plan(self) -> None:
+        """Have the solver answer each request, once."""
+        await self._solver.warm()
+        while True:
+            moved = self._moved
+            request = self.state.plan.request
+            if not request or self.state.plan.answer or request not in self._problems:
+                await moved.wait()
+                continue
+            problem = self._problems.pop(request)
+            answer = await self._solve(request, problem)
+            await self._writer.write(
+                answer, cause=(request,), still=lambda: self.state.plan.request == request  # noqa: B023
+            )
+            await self._solver.warm()
+
+    async def _solve(self, request: Sequence, problem: PlanProblem) -> PlanSolved:
+        start = time.monotonic_ns()
+        common = {"request": request, "problem_digest": problem_digest(problem)}
+        try:
+            plan = await self._solver.solve(problem)
+        except SolverFailed as error:
+            log.warning("no plan for #%d: %s", request, error)
+            return PlanSolved(
+                source="cpsat", value=0, waf_milli=0, allocations=(), error=str(error), **common
+            )
+        took = (time.monotonic_ns() - start) // 1_000_000
+        return PlanSolved(
+            source=plan.source,
+            value=plan.value_gflops_milli,
+            waf_milli=plan.waf_milli,
+            allocations=allocations_of(plan),
+            statistics=(*plan.statistics, ("took_ms", took)),
+            explanation=explain(problem, plan),
+            **common,
+        )
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

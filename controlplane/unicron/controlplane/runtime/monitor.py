@@ -1,0 +1,71 @@
+"""Liveness from heartbeats, on the receiver's monotonic clock only; pure, fed with the time.
+
+Beats aren't events. What becomes one is a change of opinion: suspected, or heard again.
+"""
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.state import ClusterState
+from unicron.events import Beat, NodeRecovered, NodeSuspected
+
+Opinion = NodeSuspected | NodeRecovered
+
+
+class Monitor:
+    """What was heard of each node, and when. All times in milliseconds of one monotonic clock."""
+
+    def __init__(self) -> None:
+        self.beats: dict[str, Beat] = {}
+        self._heard: dict[tuple[str, int], int] = {}
+        self._grace_until = 0
+        #: Nodes that fell silent together with most others: no opinion was formed about them.
+        self.withheld: tuple[str, ...] = ()
+
+    def heard(self, beat: Beat, now_ms: int) -> None:
+        """A beat arrived."""
+        known = self.beats.get(beat.node)
+        if known is not None and known.incarnation == beat.incarnation:
+            if beat.number < known.number:
+                return  # overtaken on the way
+        self.beats[beat.node] = beat
+        self._heard[beat.node, beat.incarnation] = now_ms
+
+    def grace(self, now_ms: int) -> None:
+        """We were away or not leading: everybody gets the full time again."""
+        self._grace_until = now_ms + limits.GRACE_MS
+
+    def opinions(self, state: ClusterState, now_ms: int) -> list[Opinion]:
+        """Changes of opinion that are due. If most nodes are silent at once it is more likely us
+        or the network than they: none is suspected."""
+        silent: list[tuple[str, int]] = []
+        result: list[Opinion] = []
+        watched = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
+        for node in sorted(watched, key=lambda n: n.node):
+            key = (node.node, node.incarnation)
+            last = max(self._heard.setdefault(key, now_ms), self._grace_until - limits.SILENCE_MS)
+            quiet = now_ms - last
+            if quiet > limits.SILENCE_MS:
+                silent.append((node.node, quiet))
+            elif node.status == "suspected":
+                result.append(
+                    NodeRecovered(
+                        node=node.node,
+                        incarnation=node.incarnation,
+                        evidence=f"heard {quiet} ms ago",
+                    )
+                )
+        self.withheld = ()
+        if len(watched) > 1 and 2 * len(silent) > len(watched):
+            self.withheld = tuple(name for name, _ in silent)
+            return result
+        for name, quiet in silent:
+            node = state.nodes[name]
+            if node.status == "healthy":
+                result.append(
+                    NodeSuspected(
+                        node=node.node,
+                        incarnation=node.incarnation,
+                        newest_fact=node.last_fact,
+                        evidence=f"silent for {quiet} ms",
+                    )
+                )
+        return result

@@ -1,0 +1,123 @@
+"""The leader's pen: one append in flight, fenced, and nothing goes on before it is read back."""
+
+import time
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
+from unicron.controlplane.runtime.ports import EventLog
+from unicron.events import (
+    Basis,
+    Decision,
+    Envelope,
+    IncidentId,
+    Incarnation,
+    LogUnreachable,
+    Sequence,
+    Source,
+    Term,
+    UnicronError,
+    encode,
+    event_id,
+    subjects,
+)
+
+_RETRY_S = 0.1
+
+
+class Deposed(UnicronError):
+    """Another instance wrote under the control tree: this one does not lead any more."""
+
+    default_code = "E-DEPOSED"
+
+
+class Writer:
+    """Numbers, encodes and appends the events of one control-plane instance.
+
+    `fence` gives the last control sequence folded; `read_back` waits until a sequence is folded.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        instance: str,
+        fence: Callable[[], int],
+        read_back: Callable[[Sequence], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._fence = fence
+        self._read_back = read_back
+        self._who = f"control/{instance}"
+        self._incarnation = Incarnation(time.time_ns())
+        self._counter = 0
+        self._pen = anyio.Lock()
+        self.term = Term(0)
+
+    async def write(
+        self,
+        body: Decision,
+        *,
+        cause: tuple[Sequence, ...] = (),
+        incident: IncidentId | None = None,
+        decided: Callable[[], Basis | None] = lambda: None,
+        still: Callable[[], bool] = lambda: True,
+    ) -> Sequence | None:
+        """Append and wait until it was folded; its sequence. None if `still` says, once the pen is
+        free, that it isn't wanted any more. `decided` gives the basis, at that moment too.
+
+        Raises:
+            Deposed: another instance has written; nothing of ours was stored.
+        """
+        async with self._pen:
+            if not still():
+                return None
+            self._counter += 1
+            source = Source(who=self._who, incarnation=self._incarnation, counter=self._counter)
+            envelope = Envelope(
+                id=event_id(source),
+                source=source,
+                written_at_ns=time.time_ns(),
+                body=body,
+                term=self.term,
+                cause=cause,
+                incident=incident,
+                basis=decided(),
+            )
+            seq = await self._append(envelope)
+            await self._read_back(seq)
+            return seq
+
+    async def _append(self, envelope: Envelope) -> Sequence:
+        subject = subject_of(self._log.cluster, envelope.body)
+        data, fence = encode(envelope), self._fence()
+        while True:
+            try:
+                outcome = await self._log.append(subject, data, envelope.id, fence=fence)
+                if isinstance(outcome, Unknown):
+                    outcome = await self._log.resolve(envelope.id, subject, after=fence)
+            except LogUnreachable as error:
+                outcome = Unknown(reason=str(error))
+            match outcome:
+                case Accepted(seq=seq):
+                    return seq
+                case Conflict(last_seq=last):
+                    raise Deposed(
+                        "this instance no longer leads",
+                        why=f"another one wrote #{last} under the control tree",
+                        fix="nothing: it follows; start one control plane for each cluster",
+                    )
+            await anyio.sleep(_RETRY_S)
+
+
+def subject_of(cluster: str, body: object) -> str:
+    """Where a decision is written: under the task or node whose shims or agent must hear it."""
+    node = getattr(body, "node", None)
+    task = getattr(body, "task", None) or getattr(getattr(body, "spec", None), "task", None)
+    if type(body).__name__ in ("WorkerStartOrdered", "WorkerStopOrdered") and node:
+        return subjects.control(cluster, "node", node)
+    if task:
+        return subjects.control(cluster, "task", task)
+    if node:
+        return subjects.control(cluster, "node", node)
+    return subjects.control(cluster, "cluster", cluster)
