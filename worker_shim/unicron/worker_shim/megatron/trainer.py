@@ -68,7 +68,6 @@ class Trainer:
         self._held = Held(spec.micro_batches)
         self._losses: dict[int, float] = {}  # sums over tokens, of the micro-batches held
         self._loss = 0.0
-        self._checksum = 0
         self._exchange = Exchange(self._held.tree)
         size = spec.model
         self._text = Text(spec.data, spec.seed, size.seq_length, size.micro_batch_size)
@@ -163,12 +162,12 @@ class Trainer:
 
     def compute(self, micro_batches: Sequence[int]) -> None:
         """Forward and backward of these micro-batches of the current iteration, one after the
-        other. Each is kept as soon as its backward pass is done; those held are skipped."""
+        other. Each is kept as soon as its backward pass is done; those held are skipped. A
+        reduced gradient, if there is one, is given up when there is something to compute."""
         self._require()
-        if self.reduced:
-            raise RuntimeError("the gradient buffers hold the reduced gradient")
         for micro_batch in micro_batches:
             if micro_batch not in self._losses:
+                self.reduced = self.voted = False  # the buffers are about to be used
                 loss = self._compute.run(self.iteration, micro_batch)
                 self._held.add(micro_batch, self._built.buffers)
                 self._losses[micro_batch] = loss
@@ -195,7 +194,6 @@ class Trainer:
             self.connections.check()
             finalize_model_grads([self._built.ddp], torch.tensor(tokens, dtype=torch.int))
             self._loss = self._gather_loss()
-        self._checksum = sum(_checksum(buffer) for buffer in self._built.buffers)
         self.reduced = True
 
     def withdraw(self) -> None:
@@ -211,7 +209,7 @@ class Trainer:
         if not self.reduced:
             raise RuntimeError("there is no reduced gradient to vote on")
         self._phase("vote", -1)
-        mine = [self.iteration, self._checksum]
+        mine = [self.iteration, sum(_checksum(buffer) for buffer in self._built.buffers)]
         # MAX over integers is exact; a maximum of x and one of -x show whether all x are equal.
         ballot = torch.tensor([newest_order, *mine, *(-x for x in mine)], dtype=torch.int64)
         with broken("the vote"):
