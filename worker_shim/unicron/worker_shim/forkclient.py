@@ -122,6 +122,11 @@ class ForkClient:
             await asyncio.wait({self._reading}, timeout=_REQUEST_LIMIT_S)
         await self.close()
 
+    @property
+    def is_closed(self) -> bool:
+        """The connection has ended."""
+        return self._reading.done()
+
     async def wait_closed(self) -> None:
         """Wait until the connection has ended, which means the server has."""
         await asyncio.wait({self._reading})
