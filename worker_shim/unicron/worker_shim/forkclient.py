@@ -20,6 +20,7 @@ from unicron.worker_shim.launch import WorkerLaunch
 #: Importing torch and Megatron cold, on a busy host.
 READY_LIMIT_S = 180.0
 _REQUEST_LIMIT_S = 30.0
+_HELLO_LIMIT_S = 10.0
 _MESSAGE_LIMIT_BYTES = 1 << 20
 
 
@@ -56,13 +57,15 @@ class ForkClient:
         limit_s: float = 10.0,
         server: "subprocess.Popen[bytes] | None" = None,
     ) -> Self:
-        """Connect to the server at `path`, waiting for it to listen; `hello` has its living
-        children and the exits nobody was told of. `on_exit` is called for each exit from now on.
-        `server`: the process to give up on at once when it ends. Raises ForkServerError.
+        """Connect to the server at `path`, waiting up to `limit_s` for it to listen (0: one try).
+
+        `hello` has its living children and the exits nobody was told of; `on_exit` is called for
+        each exit from now on. `server`: the process to give up on at once when it ends. Raises
+        ForkServerError.
         """
         reader, writer = await _open(path, limit_s, server)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(_HELLO_LIMIT_S):
                 hello = forkprotocol.decode_message(await reader.readline())
         except (TimeoutError, msgspec.DecodeError) as error:
             writer.close()

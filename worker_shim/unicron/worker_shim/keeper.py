@@ -119,7 +119,7 @@ class Keeper:
     async def close(self) -> None:
         """End fork server and store, and remove the socket and status files."""
         store = self._store
-        client = self._client or await self._connect_left_over()
+        client = self._client or await self._connect_left_over()  # begun but not known to us yet
         if client is not None:
             await client.shutdown()
             self._lost()
