@@ -67,6 +67,7 @@ class Worker:
         self.rank = 0
         self.first_commit = True
         self.unblock_ms = 0
+        self.stopped_in = Phase.PREPARED
         self.trainer: Trainer = self._build()
 
     # --- orders, in the transport's thread ------------------------------------------------------
@@ -122,9 +123,7 @@ class Worker:
         if phase == "forward":
             self._stop_if_closed()
             self.page.count_forward()
-            self.journal.forward(
-                self.trainer.iteration, micro_batch, self.trainer.generation or 0
-            )
+            self.journal.forward(self.trainer.iteration, micro_batch, self.trainer.generation or 0)
         elif phase in ("reduction", "vote", "transfer", "regroup"):
             self._stop_if_closed()
             self.page.count_collective()
@@ -147,7 +146,7 @@ class Worker:
             if core.must_stop(self.shim):
                 return
             # A symptom: say so, leave at once so that others come free as well, await the close.
-            phase = self.page.phase.label
+            self.stopped_in = self.page.phase
             self._move(core.broke)
             self.trainer.leave()
             self._publish(
@@ -157,15 +156,17 @@ class Worker:
                     incarnation=self.launch.incarnation,
                     generation=generation,
                     iteration=self.trainer.iteration,
-                    phase=phase,
-                    error=str(error)[:500],
+                    phase=self.stopped_in.label,
+                    error=f"{error.what}: {error.why}"[:500],
                 )
             )
 
     def _answer(self) -> None:
         """Leave whatever was closed and say what is held."""
         start = time.monotonic()
-        closed, phase = self.shim.closed, self.page.phase
+        closed = self.shim.closed
+        if self.page.phase not in (Phase.PREPARED, Phase.QUIESCED):
+            self.stopped_in = self.page.phase
         self.trainer.leave()
         self.unblock_ms = int((time.monotonic() - start) * 1000)
         has_state = self.trainer.has_state
@@ -177,7 +178,7 @@ class Worker:
                 incarnation=self.launch.incarnation,
                 generation=closed,
                 iteration=self.trainer.iteration if has_state else -1,
-                phase=phase.label,
+                phase=self.stopped_in.label,
                 kept=self.trainer.kept,
                 reduced=self.trainer.reduced,
                 voted=self.trainer.voted,
@@ -250,9 +251,7 @@ class Worker:
         if order.planned:
             self.assignment = assign(self.spec.micro_batches, self.ranks)
         else:
-            self.assignment = tuple(
-                tuple(sorted((*m.keeps, *m.owes))) for m in order.members
-            )
+            self.assignment = tuple(tuple(sorted((*m.keeps, *m.owes))) for m in order.members)
 
     def _iterate(self) -> None:
         """One iteration: compute, reduce, vote, step; then leave if an order says so."""
@@ -355,8 +354,8 @@ class Worker:
                 incarnation=self.launch.incarnation,
                 parameters=self.trainer.parameters,
                 threads=torch.get_num_threads(),
-                torch=torch.__version__,
-                megatron=megatron.core.__version__,
+                torch=str(torch.__version__),
+                megatron=str(megatron.core.__version__),
                 spec_digest=self.trainer.spec_digest,
             )
         )
@@ -386,6 +385,7 @@ def run(launch: WorkerLaunch) -> None:
     after it was reported."""
     setproctitle(title(launch))
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.getLogger("megatron").setLevel(logging.WARNING)
     worker = Worker(launch)
     try:
         worker.run()

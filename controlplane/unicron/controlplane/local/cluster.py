@@ -1,0 +1,267 @@
+"""One cluster of real processes below this one: nats-server, control plane, nodes' agents.
+
+Every process is a descendant of ours and none outlives `stop`. A reader of the log keeps a
+folded state here, so that a test or the demo can wait for what the log says, never for a time.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from unicron.controlplane.core.fold import fold
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.local import processes
+from unicron.controlplane.runtime.jetstream import JetStreamLog
+from unicron.controlplane.runtime.natsserver import NatsServer
+from unicron.events import ConfigError, NodeId, Recorded, TaskSpec, UnicronError
+from unicron.worker_shim.forkclient import ForkClient, start_server
+
+#: Nobody waits longer than this for anything the log is to say, unless told otherwise.
+WAIT_S = 60.0
+
+
+class ClusterFailed(UnicronError):
+    """A process of the cluster ended, or what was waited for didn't come."""
+
+    default_code = "E-CLUSTER"
+
+
+class LocalCluster:
+    """`root`: an existing folder of our own, with a short path (unix sockets live in it).
+    `url`: a running server's address; None starts one. `template`: the socket of a fork server
+    that has torch and Megatron imported already; None starts one."""
+
+    def __init__(
+        self,
+        root: Path,
+        cluster: str,
+        spec: TaskSpec,
+        *,
+        devices: int = 2,
+        url: str | None = None,
+        template: str | None = None,
+        fault_injection: bool = True,
+    ) -> None:
+        self.root = root
+        self.name = cluster
+        self.spec = spec
+        self.devices = devices
+        self.state = ClusterState()
+        self.events: list[Recorded] = []
+        self.template = template
+        self._url = url
+        self._fault_injection = fault_injection
+        self._server: NatsServer | None = None
+        self._log: JetStreamLog | None = None
+        self._client: ForkClient | None = None
+        self._children: dict[str, asyncio.subprocess.Process] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Server, log and template. Raises ConfigError, ClusterFailed."""
+        if self._url is None:
+            self._server = NatsServer(self.root / "nats", self.name)
+            await self._server.start()
+        self._log = await JetStreamLog.connect(self.url, self.name, name="reader/local")
+        if self._url is not None and await self._log.last_seq():
+            raise ConfigError(
+                f"the log of cluster {self.name} at the given server is not empty",
+                why="the demo starts a cluster of its own and would mix with that one",
+                fix="give another --cluster, or a fresh server",
+                code="E-LOG-NOT-EMPTY",
+            )
+        self._reader = asyncio.create_task(self._read(), name="reader")
+        if self.template is None:
+            self.template = str(self.root / "template.sock")
+            process = start_server(
+                self.template,
+                "unicron: fork server template",
+                log_path=str(self.root / "template.log"),
+                die_with_parent=True,
+            )
+            self._client = await ForkClient.connect(
+                self.template, lambda _: None, limit_s=180.0, server=process
+            )
+
+    async def start_control(self, when_nodes: int) -> None:
+        """The control plane; it submits the task once so many nodes are healthy."""
+        task = self.root / "task.json"
+        task.write_bytes(msgspec.json.encode(self.spec))
+        await self._spawn(
+            "control",
+            "unicron.controlplane.runtime.service",
+            ["--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)],
+            self.url,
+        )
+
+    async def start_agent(self, node: str) -> None:
+        """A node comes up."""
+        assert self.template is not None
+        arguments = ["--cluster", self.name, "--node", node, "--devices", str(self.devices)]
+        arguments += ["--run-dir", str(self.root), "--template", self.template]
+        if self._fault_injection:
+            arguments.append("--fault-injection")
+        url = self._server.node_url if self._server is not None else self.url
+        await self._spawn(f"agent {node}", "unicron.worker_shim.agent", arguments, url)
+
+    async def _spawn(self, name: str, module: str, arguments: list[str], url: str) -> None:
+        log_path = self.root / f"{name.replace(' ', '-')}.log"
+        with log_path.open("ab") as log:
+            self._children[name] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                module,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "UNICRON_NATS": url, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+            )
+
+    @property
+    def url(self) -> str:
+        """The log's address with the control plane's rights."""
+        return self._url if self._url is not None else self._running_server.url
+
+    @property
+    def _running_server(self) -> NatsServer:
+        assert self._server is not None
+        return self._server
+
+    async def stop(self) -> None:
+        """End everything, in good order where it still answers; nothing is left running."""
+        order = [n for n in self._children if n.startswith("agent")] + ["control"]
+        for name in order:
+            child = self._children.get(name)
+            if child is not None and child.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.send_signal(signal.SIGTERM)
+        for name in order:
+            child = self._children.get(name)
+            if child is not None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(child.wait(), 8.0)
+        await self.close_log()
+        if self._client is not None:
+            with contextlib.suppress(UnicronError, TimeoutError):
+                await asyncio.wait_for(self._client.shutdown(), 5.0)
+            await self._client.close()
+        if self._server is not None:
+            await self._server.stop()
+        for child in self._children.values():
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.kill()
+                await child.wait()
+
+    async def close_log(self) -> None:
+        """Stop reading; what was read stays."""
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError, UnicronError):
+                await self._reader
+        if self._log is not None:
+            await self._log.close()
+            self._log = None
+
+    # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> JetStreamLog:
+        """The open log."""
+        assert self._log is not None, "not started"
+        return self._log
+
+    async def _read(self) -> None:
+        async for recorded in self.log.read(1):
+            self.events.append(recorded)
+            self.state = fold(self.state, recorded)
+            moved, self._moved = self._moved, asyncio.Event()
+            moved.set()
+
+    async def until(
+        self, what: str, holds: Callable[[ClusterState], bool], limit_s: float = WAIT_S
+    ) -> ClusterState:
+        """Wait until the folded state `holds`; that state.
+
+        Raises:
+            ClusterFailed: not within the limit, or a process that must live ended meanwhile.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                while not holds(self.state):
+                    self._check()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._moved.wait(), 0.25)
+        except TimeoutError:
+            raise ClusterFailed(
+                f"waited {limit_s:.0f} s in vain: {what}",
+                why=self._tell(),
+                fix=f"look at the logs in {self.root}",
+            ) from None
+        return self.state
+
+    def _check(self) -> None:
+        if self._reader is not None and self._reader.done():
+            self._reader.result()
+        control = self._children.get("control")
+        if control is not None and control.returncode is not None:
+            tail = (self.root / "control.log").read_text(errors="replace")[-1500:]
+            raise ClusterFailed(
+                f"the control plane ended with code {control.returncode}", why=tail
+            )
+
+    def _tell(self) -> str:
+        task = self.state.tasks.get(self.spec.task)
+        nodes = {n.node: n.status for n in self.state.nodes.values()}
+        workers = {w.worker: w.status for w in self.state.workers.values()}
+        where = f"{task.phase} generation {task.generation}" if task is not None else "no task"
+        return f"at #{self.state.seq}: {where}, nodes {nodes}, workers {workers}"
+
+    # --- nodes and workers ----------------------------------------------------------------------
+
+    def node_pids(self, node: str) -> dict[str, int]:
+        """Pids of the node's agent, fork server and store host, as the agent wrote them down."""
+        state = json.loads((self.root / node / "agent.json").read_text())
+        return {name: state[name] for name in ("pid", "fork_server", "store")}
+
+    def worker_pid(self, worker: str) -> int:
+        """Pid of the newest incarnation, from its progress page."""
+        from unicron.worker_shim.page import PageReader
+
+        reader = PageReader(self.page_path(worker))
+        progress = reader.read()
+        reader.close()
+        if progress is None:
+            raise ClusterFailed(f"no progress page of {worker}")
+        return progress.pid
+
+    def page_path(self, worker: str, incarnation: int | None = None) -> str:
+        """Progress page of an incarnation of the worker, the newest if None."""
+        node, _, device = worker.partition("/")
+        if incarnation is None:
+            incarnation = self.state.workers[worker].incarnation
+        return str(self.root / node / f"w{device}.{incarnation}.page")
+
+    def journals(self) -> list[Path]:
+        """Journals of all worker incarnations so far."""
+        return sorted(self.root.glob("*/w*.journal"))
+
+    def kill_node(self, node: NodeId | str) -> None:
+        """Power off: agent, workers, fork server and store die at once."""
+        pids = self.node_pids(node)
+        below = processes.descendants(pids["fork_server"]) if pids["fork_server"] else []
+        for pid in (pids["pid"], *below, pids["fork_server"], pids["store"]):
+            if pid:
+                processes.kill(pid)

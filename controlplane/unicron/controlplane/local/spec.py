@@ -1,0 +1,29 @@
+"""The demo's task: a real GPT, small enough for two cores, on the standard library's own text."""
+
+from unicron.events import GPTSpec, OptimizerSpec, TaskId, TaskSpec
+
+#: More than 1 M parameters; an iteration of 12 micro-batches takes some 250 ms on two cores.
+MODEL = GPTSpec(
+    num_layers=4,
+    hidden_size=144,
+    num_attention_heads=4,
+    seq_length=96,
+    vocab_size=256,
+    micro_batch_size=1,
+)
+
+
+def demo_task(iterations: int, seed: int, *, model: GPTSpec = MODEL) -> TaskSpec:
+    """Task "gpt", for at most six devices."""
+    return TaskSpec(
+        task=TaskId("gpt"),
+        iterations=iterations,
+        micro_batches=12,
+        model=model,
+        optimizer=OptimizerSpec(
+            lr_ppb=1_000_000, min_lr_ppb=100_000, warmup_iterations=4, decay_iterations=200
+        ),
+        seed=seed,
+        min_devices=1,
+        max_devices=6,
+    )

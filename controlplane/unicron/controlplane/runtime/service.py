@@ -1,0 +1,142 @@
+"""The control plane as a process of its own.
+
+    UNICRON_NATS=nats://… python -m unicron.controlplane.runtime.service --cluster C
+
+The log's address comes by the environment because it may hold a password.
+"""
+
+import argparse
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+import msgspec
+import setproctitle
+
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
+from unicron.controlplane.runtime.natsbus import NatsBus
+from unicron.controlplane.runtime.solver import Solver
+from unicron.events import ConfigError, TaskSpec, UnicronError
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+
+
+def version() -> str:
+    """Version of the installed distribution."""
+    return importlib.metadata.version("unicron-controlplane")
+
+
+async def serve(
+    url: str,
+    cluster: str,
+    *,
+    instance: str = "a",
+    tasks: tuple[TaskSpec, ...] = (),
+    when_nodes: int = 1,
+) -> None:
+    """Lead the cluster until SIGTERM or SIGINT. Tasks that the log doesn't know yet are submitted
+    once `when_nodes` nodes are healthy. Raises UnicronError; leaves nothing behind either way."""
+    connection = await connect(url, name=f"control/{instance}")
+    solver = Solver()
+    try:
+        event_log = await JetStreamLog.open(connection, cluster)
+        bus = NatsBus(connection, cluster)
+        engine = Engine(event_log, bus, instance=instance, solver=solver, version=version())
+        async with anyio.create_task_group() as group:
+            group.start_soon(_until_signal, group.cancel_scope)
+            group.start_soon(engine.run)
+            group.start_soon(_submit, engine, tasks, when_nodes)
+        await event_log.close()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await solver.aclose()
+            await connection.close()
+
+
+async def _until_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            log.info("ending on %s", signal.Signals(number).name)
+            scope.cancel()
+            return
+
+
+async def _submit(engine: Engine, tasks: tuple[TaskSpec, ...], when_nodes: int) -> None:
+    while not engine.leading or _healthy(engine.state) < when_nodes:
+        await anyio.sleep(_POLL_S)
+    for spec in tasks:
+        if spec.task not in engine.state.tasks:
+            await engine.submit(spec, by="operator")
+
+
+def _healthy(state: ClusterState) -> int:
+    return sum(n.status == "healthy" for n in state.nodes.values())
+
+
+def read_tasks(paths: list[str]) -> tuple[TaskSpec, ...]:
+    """Task files in JSON. Raises ConfigError that names the file and the field."""
+    specs = []
+    for path in paths:
+        try:
+            specs.append(msgspec.json.decode(Path(path).read_bytes(), type=TaskSpec))
+        except OSError as error:
+            raise ConfigError(f"can't read the task file {path}", why=str(error)) from error
+        except msgspec.DecodeError as error:
+            raise ConfigError(
+                f"{path} is no task", why=str(error), fix="see docs/events.md, TaskSpec"
+            ) from error
+    return tuple(specs)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry of the process; its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m unicron.controlplane.runtime.service")
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--instance", default="a")
+    parser.add_argument("--task", action="append", default=[], help="task file (JSON)")
+    parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    setproctitle.setproctitle(f"unicron: control plane {given.cluster}")
+    url = os.environ.get("UNICRON_NATS", "")
+    try:
+        if not url:
+            raise ConfigError("UNICRON_NATS isn't set", fix="set it to the address of the log")
+        tasks = read_tasks(given.task)
+
+        async def run() -> None:
+            await serve(
+                url,
+                given.cluster,
+                instance=given.instance,
+                tasks=tasks,
+                when_nodes=given.when_nodes,
+            )
+
+        anyio.run(run)
+    except (UnicronError, BaseExceptionGroup) as error:
+        leaves = _leaves(error)
+        if not all(isinstance(leaf, UnicronError) for leaf in leaves):
+            raise
+        for leaf in leaves:
+            print(f"control plane: {leaf}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
