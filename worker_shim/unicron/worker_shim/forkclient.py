@@ -67,7 +67,7 @@ class ForkClient:
         try:
             async with asyncio.timeout(_HELLO_LIMIT_S):
                 hello = forkprotocol.decode_message(await reader.readline())
-        except (TimeoutError, msgspec.DecodeError) as error:
+        except (OSError, TimeoutError, ValueError, msgspec.DecodeError) as error:
             writer.close()
             raise ForkServerError(f"what listens on {path} is no fork server") from error
         if not isinstance(hello, Hello):

@@ -88,10 +88,10 @@ class Keeper:
         """Restart what dies, until cancelled."""
         delay = _RETRY_FIRST_S
         while True:
-            client = await self.client()
-            await _first_of(client.wait_closed(), self._store_gone.wait())
+            if self._client is not None:
+                await _first_of(self._client.wait_closed(), self._store_gone.wait())
             try:
-                if client.is_closed:
+                if not self.is_alive:
                     log.error("the fork server died; starting another one")
                     self._lost()
                     await self._open_server()
