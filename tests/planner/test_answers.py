@@ -173,3 +173,43 @@ def test_planning_again_right_after_a_plan_changes_nothing():
 
     run()
     guarded(seen, "at rest")
+
+
+def test_a_limit_makes_the_solver_worse_but_never_worse_than_its_hint():
+    seen: Counter[str] = Counter()
+
+    @QUICK
+    @given(problems(MIXED), st.sampled_from([0, 1, 2]))
+    def run(problem, limit):
+        local, best = local_plan(problem), solve(problem)
+        for hint in (local, dynamic_plan(problem)):
+            plan = solve(problem, hint, deterministic_ms=limit)
+            assert check(problem, plan) == ()
+            assert merit(problem, best)[:3] >= merit(problem, plan)[:3]
+            assert merit(problem, plan)[:3] >= merit(problem, hint)[:3]
+            proven = plan.source == "cpsat" and dict(plan.statistics)["optimal"]
+            assert not proven or merit(problem, plan)[:3] == merit(problem, best)[:3]
+            seen["proven" if proven else "not proven"] += 1
+            seen["hint returned"] += plan == hint
+
+    run()
+    guarded(seen, "proven", "not proven", "hint returned")
+
+
+def test_a_table_too_large_is_made_coarser_and_says_so(monkeypatch):
+    monkeypatch.setattr("unicron.planner.dynamic.WORK_MAX", 12)
+    seen: Counter[str] = Counter()
+
+    @QUICK
+    @given(problems(ONE_SIZE))
+    def run(problem):
+        plan, best = dynamic_plan(problem), solve(problem)
+        assert check(problem, plan) == ()
+        assert merit(problem, local_plan(problem)) <= merit(problem, plan)
+        assert merit(problem, plan)[:3] <= merit(problem, best)[:3]
+        optimal = dict(plan.statistics).get("optimal")
+        assert not optimal or merit(problem, plan)[:3] == merit(problem, best)[:3]
+        seen[f"optimal {optimal}"] += 1
+
+    run()
+    guarded(seen, "optimal 0", "optimal 1")

@@ -38,6 +38,12 @@ def test_a_hit_task_whose_devices_are_healthy_goes_on_in_place():
     assert of(plan, "a").layout == layout(4) and of(plan, "a").slots == A.placement
 
 
+def test_in_place_means_the_same_layout_even_if_a_smaller_one_is_faster():
+    uneven = (*linear(3), LayoutOption(layout=layout(4), throughput_gflops=10))
+    base = with_task(problem([node("n0", 4), node("n1", 4)], [A, B]), "a", options=uneven)
+    assert of(local_plan(base), "a").layout == layout(4)
+
+
 def test_a_task_below_its_minimum_is_parked_and_said_so():
     need = with_task(problem([node("n1", 4)], [A, B]), "a", options=linear(4)[2:], min_devices=3)
     plan = local_plan(need)

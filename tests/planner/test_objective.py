@@ -7,6 +7,8 @@ from hypothesis import given
 
 from tests.planner.cases import (
     QUICK,
+    change,
+    layout,
     linear,
     node,
     of,
@@ -17,7 +19,7 @@ from tests.planner.cases import (
     task,
     with_task,
 )
-from unicron.planner import Assignment, Slot, local_plan, validate
+from unicron.planner import Assignment, LayoutOption, Slot, local_plan, validate
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.objective import (
@@ -51,7 +53,7 @@ def test_the_price_of_a_change_is_lost_throughput_over_the_expected_run():
 
 
 @pytest.mark.parametrize(
-    "change",
+    "case",
     [
         # what is done, is it hit, value, WAF
         ((2, "n0/0-1"), False, 300_000, 300_000),
@@ -63,8 +65,8 @@ def test_the_price_of_a_change_is_lost_throughput_over_the_expected_run():
         (None, True, -PRICE, 0),
     ],
 )
-def test_value_is_throughput_less_the_price_if_anything_changes(change):
-    done, hit, value, waf = change
+def test_value_is_throughput_less_the_price_if_anything_changes(case):
+    done, hit, value, waf = case
     base = with_task(BASE, "a", hit=hit)
     assignment = Assignment(task="a")
     if done:
@@ -83,6 +85,10 @@ def test_the_board_prices_choices_as_the_plan_will_be():
     ]
     # One device taken anew for the third; nothing touched only where it stays.
     assert [c.tiers[1:3] for c in row] == [(-1, 0), (-1, 0), (0, 0), (-1, -1)]
+    # Devices to the lowest name: those of the second task count against it.
+    two = board(change(BASE, tasks=(task("b", linear(2)), TASK)))
+    assert [c.tiers[3] for c in two.choices[0]] == [0, 0, 0, 0]
+    assert [c.tiers[3] for c in two.choices[1]] == [0, -1, -2]
 
 
 def test_dominated_layouts_are_dropped_but_never_the_one_that_stays():
@@ -95,6 +101,17 @@ def test_dominated_layouts_are_dropped_but_never_the_one_that_stays():
     row = board(base).choices[0]
     assert [row[k].devices for k in prune(row)] == [0, 1, 3, 4]
     assert [row[k].devices for k in prune(row, keep=[2])] == [0, 1, 2, 3, 4]
+
+
+def test_a_layout_in_larger_groups_does_not_make_one_in_smaller_groups_superfluous():
+    """4 devices in one group are worth more than 5 single ones, but may fit nowhere."""
+    options = (
+        LayoutOption(layout=layout(1, tp=4), throughput_gflops=100),
+        LayoutOption(layout=layout(5), throughput_gflops=90),
+        LayoutOption(layout=layout(3, tp=2), throughput_gflops=80),
+    )
+    row = board(problem([node("n0", 8)], [task("a", options)])).choices[0]
+    assert [row[k].devices for k in prune(row)] == [0, 4, 5]
 
 
 @QUICK

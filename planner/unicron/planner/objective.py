@@ -26,7 +26,8 @@ TIERS = 5
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that can be done with a task.
 
-    `stays`: it keeps exactly the slots it holds, in their order (or stays parked). `tiers` is the
+    `stays`: it keeps exactly the slots it holds, in their order (or stays parked); a hit task that
+    stays restarts in place. `tiers` is the
     list above; `waf` the weighted throughput without the price of the change.
     """
 
@@ -134,7 +135,7 @@ def _choices(
     """
     cost = price(problem, task)
     surviving = sum(slot in healthy for slot in task.placement)
-    stay = not task.hit and can_stay(task, healthy)
+    stay = can_stay(task, healthy)
     found: list[Choice] = []
 
     def add(layout: Layout | None, gflops: int, *, stays: bool) -> None:

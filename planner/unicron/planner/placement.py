@@ -14,8 +14,9 @@ them.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from unicron.planner.objective import Choice
 from unicron.planner.problem import PlanProblem, Slot, TaskDemand
@@ -71,16 +72,10 @@ class _Floor:
             for device in devices
         )
 
-    def take(self, slots: Sequence[Slot]) -> bool:
-        """Take all of these, or nothing."""
-        for taken, slot in enumerate(slots):
-            if slot.device not in self.free.get(slot.node, ()):
-                for undo in slots[:taken]:
-                    self.free[undo.node].append(undo.device)
-                    self.free[undo.node].sort()
-                return False
+    def take(self, slots: Sequence[Slot]) -> None:
+        """Take these; a slot that isn't free is a mistake of ours and raises `ValueError`."""
+        for slot in slots:
             self.free[slot.node].remove(slot.device)
-        return True
 
 
 def _attempt(
@@ -91,8 +86,7 @@ def _attempt(
     for i, (task, pick) in enumerate(zip(tasks, picks, strict=True)):
         if pick.stays:
             groups[i].append(task.placement)
-            if not floor.take(task.placement):
-                return None
+            floor.take(task.placement)
     changing = sorted(
         (i for i, pick in enumerate(picks) if not pick.stays and pick.devices),
         key=lambda i: (-picks[i].tp, tasks[i].task),
@@ -112,45 +106,38 @@ def _keep(floor: _Floor, task: TaskDemand, pick: Choice) -> list[Group]:
     """Take what the task keeps: its first groups that are still free, as many as it needs."""
     kept = surviving_groups(task, pick.tp, floor.slots())[: pick.devices // pick.tp]
     for group in kept:
-        taken = floor.take(group)
-        assert taken, "surviving groups are disjoint and free"
+        floor.take(group)
     return kept
 
 
 def _add(floor: _Floor, task: TaskDemand, pick: Choice, groups: list[Group]) -> bool:
     """Give the task new groups until it has all it needs; False if no node has room for one."""
-    own: dict[str, list[int]] = {}
+    own: dict[str, set[int]] = {}
     for slot in task.placement:
-        own.setdefault(slot.node, []).append(slot.device)
+        own.setdefault(slot.node, set()).add(slot.device)
     spread = Counter(group[0].node for group in groups)
     kinds = {floor.kind[node] for node in own if node in floor.kind}
+
+    def rank(node: str) -> tuple[int, int, bool, int, str]:
+        """Lowest first, in the order that the module's text gives."""
+        free = floor.free[node]
+        left = sum(device in own.get(node, ()) for device in free)
+        foreign = bool(kinds) and floor.kind[node] not in kinds
+        return (-min(pick.tp, left), spread[node], foreign, -len(free), node)
+
+    # Taking a group changes the rank of its own node only, so a heap stays right.
+    heap = [rank(node) for node, free in floor.free.items() if len(free) >= pick.tp]
+    heapq.heapify(heap)
     while len(groups) * pick.tp < pick.devices:
-        node = min(
-            _nodes_with_room(floor, pick.tp),
-            key=lambda node: (
-                -_left(floor, own, node, pick.tp),
-                spread[node],
-                bool(kinds) and floor.kind[node] not in kinds,
-                -len(floor.free[node]),
-                node,
-            ),
-            default=None,
-        )
-        if node is None:
+        if not heap:
             return False
-        mine = set(own.get(node, ()))
+        node = heapq.heappop(heap)[-1]
+        mine = own.get(node, set())
         devices = sorted(floor.free[node], key=lambda device: (device not in mine, device))
         group = tuple(Slot(node=node, device=device) for device in sorted(devices[: pick.tp]))
         floor.take(group)
         spread[node] += 1
         groups.append(group)
+        if len(floor.free[node]) >= pick.tp:
+            heapq.heappush(heap, rank(node))
     return True
-
-
-def _nodes_with_room(floor: _Floor, tp: int) -> Iterator[str]:
-    return (node for node, devices in floor.free.items() if len(devices) >= tp)
-
-
-def _left(floor: _Floor, own: dict[str, list[int]], node: str, tp: int) -> int:
-    """How many of the task's former devices on this node a new group of `tp` could use."""
-    return min(tp, sum(device in floor.free[node] for device in own.get(node, ())))
