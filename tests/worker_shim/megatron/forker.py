@@ -6,6 +6,7 @@ the end of the input it kills what it forked.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import os
@@ -104,15 +105,24 @@ class Member:
 
         dist.isend = isend
 
-    def stop_at_store(self):
-        """SIGSTOP ourselves in the middle of entering a generation: our addresses are published,
-        our connections aren't made."""
+    def stop_at_group(self, count):
+        """SIGSTOP ourselves in the middle of entering a generation, before group `count` of it."""
         import torch.distributed as dist
 
-        def stop(*args, **kwargs):
-            os.kill(os.getpid(), signal.SIGSTOP)
+        left = [count]
+        original = dist.new_group
 
-        dist.distributed_c10d._store_based_barrier = stop
+        def new_group(*args, **kwargs):
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            left[0] -= 1
+            return original(*args, **kwargs)
+
+        dist.new_group = new_group
+
+    def debug(self):
+        """Stacks of all threads on SIGUSR1, to standard error."""
+        faulthandler.register(signal.SIGUSR1)
 
     def parameters(self):
         return self.trainer.parameters
@@ -186,6 +196,7 @@ def main():
     from unicron.worker_shim.preload import preload, set_threads
 
     set_threads()
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # what it warns of is what we test
     warnings.simplefilter("ignore")
     preload("megatron", "unicron.worker_shim.megatron.trainer:Trainer")
     print("ready", flush=True)

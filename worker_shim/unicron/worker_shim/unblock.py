@@ -4,6 +4,10 @@ gloo has no abort: a thread that waits for a hung peer waits for the whole time-
 done with the process group. What does help, within milliseconds, is ``shutdown(2)`` on the TCP
 connections it uses; also while it is still connecting, or waits in its store client.
 
+One wait has no connection: of two peers one listens until the other, which may be dead, connects
+(``gloo/transport/tcp/pair.cc:waitUntilConnected``). So we connect in its place, to our own
+listener, name the pair as it would (``listener.cc:haveConnection``) and hang up.
+
 The connections of a generation are told from others by exclusion: what wasn't open when the
 generation began (file descriptor and inode, as descriptors are used again), is not a listener
 (shutting one ends the process from inside gloo) and is not `foreign`, such as the connection to
@@ -24,6 +28,8 @@ PeerAddress = tuple[str, int]
 
 #: A thread about to block may open its socket after we looked; so we look again until it is out.
 _SWEEP_INTERVAL_S = 0.01
+
+_KNOCK_LIMIT_S = 0.2
 
 _TCP_INFO_STATE = 0  # struct tcp_info begins with tcpi_state
 _TCP_SYN_SENT = 2
@@ -50,16 +56,21 @@ class Connections:
         self._foreign = foreign
         self._lock = threading.Lock()
         self._before: set[tuple[int, str]] = set()
+        self._knocked: set[str] = set()
+        self._members = 0
         self._current: int | None = None
         self._shut = 0
         self._left = threading.Event()
 
-    def begin(self, generation: int) -> None:
+    def begin(self, generation: int, members: int) -> None:
         """Whatever is opened from now on belongs to `generation`, until `end`. GenerationShut if
-        it, or a later one, has been shut already: a call to `shut` is never lost."""
+        it, or a later one, has been shut already: a call to `shut` is never lost. `members`: how
+        many the generation has, this one included."""
         with self._lock:
             self._refuse(generation)
             self._before = set(_sockets())
+            self._knocked = set()
+            self._members = members
             self._current = generation
             self._left = threading.Event()
 
@@ -102,6 +113,7 @@ class Connections:
                 if self._current != generation or left is not self._left:
                     return
                 self._sweep()
+                self._knock()
 
     def _refuse(self, generation: int) -> None:
         if generation <= self._shut:
@@ -121,14 +133,31 @@ class Connections:
                         count += 1
         return count
 
+    def _knock(self) -> None:
+        """Connect to the generation's listeners in place of the peers that don't, once each:
+        gloo keeps a connection that comes before it is waited for. Called with the lock held."""
+        for descriptor, inode in _sockets():
+            if (descriptor, inode) in self._before or inode in self._knocked:
+                continue
+            # Our copy keeps the port from being given to anybody else meanwhile.
+            with _duplicate(descriptor, inode) as listener:
+                if listener is not None and _is_listening(listener):
+                    self._knocked.add(inode)
+                    for pair in range(self._members):
+                        with (
+                            contextlib.suppress(OSError),
+                            socket.create_connection(
+                                listener.getsockname()[:2], timeout=_KNOCK_LIMIT_S
+                            ) as visitor,
+                        ):
+                            visitor.sendall(struct.pack("@n", pair))
+
     def _ours(self, connection: socket.socket) -> bool:
         if connection.family not in (socket.AF_INET, socket.AF_INET6):
             return False
-        if connection.type != socket.SOCK_STREAM:
+        if connection.type != socket.SOCK_STREAM or _is_listening(connection):
             return False
         try:
-            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                return False
             host, port = connection.getpeername()[:2]
         except OSError:
             # No peer yet. A pending connect blocks as well; a foreign one merely tries again.
@@ -165,6 +194,16 @@ def _duplicate(descriptor: int, inode: str) -> Iterator[socket.socket | None]:
     with connection:
         same = os.readlink(f"/proc/self/fd/{copy}") == inode
         yield connection if same else None
+
+
+def _is_listening(connection: socket.socket) -> bool:
+    """Whether it is a TCP listener."""
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    try:
+        return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    except OSError:
+        return False
 
 
 def _is_connecting(connection: socket.socket) -> bool:

@@ -22,8 +22,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from unicron.worker_shim.megatron.errors import CollectiveBroken
 from unicron.worker_shim.unblock import Connections, GenerationShut
 
-_PROBE_LIMIT_S = 0.5
-_PROBE_PAUSE_S = 0.02
+#: One attempt at the store. torch's client tries again by itself for as long as its limit is, so
+#: this bounds how long it goes on after a shut.
+_ATTEMPT_S = 0.5
+_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Groups:
         if self.generation is not None:
             raise RuntimeError(f"still in generation {self.generation}; leave it first")
         with broken(f"entering generation {generation}"):
-            self._connections.begin(generation)
+            self._connections.begin(generation, size)
             self.generation, self.rank, self.size = generation, rank, size
             try:
                 self._connect(generation, store, timeout_s)
@@ -87,9 +89,9 @@ class Groups:
 
     def _connect(self, generation: int, store: tuple[str, int], timeout_s: float) -> None:
         limit = timedelta(seconds=timeout_s)
-        self._probe(*store, timeout_s)
         # One client, one connection with a lock: whoever shares it waits for the others' waits.
-        self._store = TCPStore(*store, is_master=False, timeout=limit, wait_for_workers=False)
+        self._store = self._open(*store, timeout_s)
+        self._store.set_timeout(limit)
         self._connections.check()
         dist.init_process_group(
             "gloo",
@@ -104,19 +106,22 @@ class Groups:
             distributed_timeout_minutes=timeout_s / 60,
         )
 
-    def _probe(self, address: str, port: int, timeout_s: float) -> None:
-        """Wait until the store accepts connections. torch's client would retry on its own, with
-        nothing open that `shut` could get hold of."""
+    def _open(self, address: str, port: int, timeout_s: float) -> Any:
+        """A client of the store, as soon as that is there."""
         end = time.monotonic() + timeout_s
+        attempt = timedelta(seconds=_ATTEMPT_S)
         while True:
             self._connections.check()
             try:
-                socket.create_connection((address, port), timeout=_PROBE_LIMIT_S).close()
-                return
-            except OSError as error:
+                # A look of our own first: torch's client waits half a second between two.
+                socket.create_connection((address, port), timeout=_ATTEMPT_S).close()
+                return TCPStore(
+                    address, port, is_master=False, timeout=attempt, wait_for_workers=False
+                )
+            except (OSError, RuntimeError) as error:
                 if time.monotonic() > end:
                     raise RuntimeError(f"no store at {address}:{port}: {error}") from error
-            time.sleep(_PROBE_PAUSE_S)
+            time.sleep(_PAUSE_S)
 
     def farewell(self, timeout_s: float) -> None:
         """Wait on the store until all members have finished their last collective, so that none
