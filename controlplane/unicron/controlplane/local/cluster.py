@@ -6,6 +6,7 @@ folded state here, so that a test or the demo can wait for what the log says, ne
 
 import asyncio
 import contextlib
+import importlib.metadata
 import json
 import os
 import signal
@@ -64,6 +65,7 @@ class LocalCluster:
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._reader: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
+        self._birth = ""
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -80,6 +82,7 @@ class LocalCluster:
                 fix="give another --cluster, or a fresh server",
                 code="E-LOG-NOT-EMPTY",
             )
+        self._birth = await self._log.birth()
         self._reader = asyncio.create_task(self._read(), name="reader")
         if self.template is None:
             self.template = str(self.root / "template.sock")
@@ -176,6 +179,16 @@ class LocalCluster:
             self._log = None
 
     # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> str:
+        """Version of the product that runs."""
+        return importlib.metadata.version("unicron-controlplane")
+
+    @property
+    def birth(self) -> str:
+        """What tells this log from any other."""
+        return self._birth
 
     @property
     def log(self) -> JetStreamLog:

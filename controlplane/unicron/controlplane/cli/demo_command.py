@@ -1,0 +1,186 @@
+"""``unicron demo``: the main job, from a killed worker to the comparison of the final states."""
+
+import asyncio
+import contextlib
+import importlib.util
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from unicron.events import ConfigError
+
+DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
+
+
+@click.command()
+@click.option("--iterations", type=click.IntRange(min=1), default=40, show_default=True)
+@click.option("--seed", type=int, default=1234, show_default=True, help="Of model and data order.")
+@click.option(
+    "--faults",
+    default=DEFAULT_FAULTS,
+    show_default=True,
+    help="Which and when: KIND:TARGET@ITERATION[/PHASE[/DONE]], comma separated; KIND is worker "
+    "(n2/1) or node (n2); DONE is how many micro-batches the victim has finished. `none` runs "
+    "undisturbed, so that you can do the killing: unicron: worker … are the titles in ps.",
+)
+@click.option(
+    "--log",
+    "log_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("unicron-demo.ndjson"),
+    show_default=True,
+    help="Where the event log is written, for unicron replay and unicron audit.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep all files of the run (logs, journals, pages, the event log) in this directory.",
+)
+@click.option("--nats", "url", help="A running NATS server instead of one of the demo's own.")
+@click.option("--cluster", default="demo", show_default=True, help="Name of the demo's cluster.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line.")
+def demo(
+    iterations: int,
+    seed: int,
+    faults: str,
+    log_path: Path,
+    keep: Path | None,
+    url: str | None,
+    cluster: str,
+    as_json: bool,
+) -> None:
+    """Train a real GPT with megatron-core on this machine's CPUs through a killed worker, a lost
+    node and a joining one; then train it undisturbed and compare the two bit for bit.
+
+    Exit code 0 only if everything held.
+    """
+    _require_training()
+    from unicron.controlplane.local.demo import DemoOptions
+    from unicron.controlplane.local.faults import parse_faults
+
+    wanted = parse_faults(faults)
+    for fault in wanted:
+        if fault.iteration >= iterations:
+            raise ConfigError(
+                f"the fault in iteration {fault.iteration} comes after the end",
+                why=f"the run has {iterations} iterations, counted from 0",
+                fix="give more --iterations or other --faults",
+                code="E-FAULT",
+            )
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        if log_path == Path("unicron-demo.ndjson"):
+            log_path = keep / "log.ndjson"
+    options = DemoOptions(
+        iterations=iterations,
+        seed=seed,
+        faults=wanted,
+        log_path=log_path,
+        keep=keep,
+        url=url,
+        cluster=cluster,
+    )
+    sys.exit(_run(options, as_json=as_json))
+
+
+def _require_training() -> None:
+    missing = [m for m in ("torch", "megatron") if importlib.util.find_spec(m) is None]
+    if missing:
+        raise ConfigError(
+            f"{' and '.join(missing)} can't be imported",
+            why="the demo trains for real",
+            fix="pip install 'unicron-controlplane[controlplane,worker]'",
+            code="E-NO-TORCH",
+        )
+
+
+class _Stopped(Exception):
+    """A signal asked us to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+def _run(options: object, *, as_json: bool) -> int:
+    from unicron.controlplane.local import processes
+
+    processes.become_subreaper()
+    try:
+        return asyncio.run(_supervised(options, as_json=as_json))
+    except _Stopped as stopped:
+        click.echo(f"stopped by {stopped}: everything was ended and removed", err=True)
+        return 128 + stopped.number
+    finally:
+        processes.end_all()
+
+
+async def _supervised(options: object, *, as_json: bool) -> int:
+    """Run the demo; SIGINT and SIGTERM end it and all its processes, at any moment."""
+    from unicron.controlplane.cli import demo_report
+    from unicron.controlplane.local.demo import Demo, DemoOptions
+
+    assert isinstance(options, DemoOptions)
+    screen = _Screen(options.iterations)
+    running = asyncio.ensure_future(Demo(options, screen.say, screen.progress).run())
+    asked: list[int] = []
+
+    def stop(number: int) -> None:
+        if not asked:
+            asked.append(number)
+            running.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        result = await running
+    except asyncio.CancelledError:
+        raise _Stopped(asked[0] if asked else signal.SIGINT) from None
+    finally:
+        screen.close()
+    click.echo(demo_report.text(result))
+    if as_json:
+        click.echo(demo_report.as_json(result))
+    return 0 if result.ok else 1
+
+
+class _Screen:
+    """Lines on stdout as things happen; a moving count of iterations on a terminal's stderr."""
+
+    def __init__(self, iterations: int) -> None:
+        self._iterations = iterations
+        self._start = time.monotonic()
+        self._live = sys.stderr.isatty()
+        self._shown = ("", 0)
+        self._told = 0.0
+
+    def say(self, line: str) -> None:
+        """One thing that happened."""
+        self._clear()
+        click.echo(f"{time.monotonic() - self._start:7.2f} s  {line}")
+        sys.stdout.flush()
+
+    def progress(self, what: str, done: int) -> None:
+        """Iterations committed so far."""
+        if (what, done) == self._shown:
+            return
+        self._shown = (what, done)
+        text = f"{what}: iteration {done} of {self._iterations}"
+        if self._live:
+            click.echo(f"\r{text:<60}", nl=False, err=True)
+        elif time.monotonic() - self._told > 10:
+            self._told = time.monotonic()
+            click.echo(text, err=True)
+
+    def _clear(self) -> None:
+        if self._live:
+            with contextlib.suppress(OSError):
+                click.echo("\r" + " " * 60 + "\r", nl=False, err=True)
+
+    def close(self) -> None:
+        """Leave the terminal's line clean."""
+        self._clear()

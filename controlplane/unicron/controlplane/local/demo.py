@@ -1,0 +1,293 @@
+"""The demo: a real training task through a killed worker, a lost node and a joining one, then
+the same task undisturbed, and the comparison of the two, bit for bit."""
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
+from unicron.controlplane.local.faults import Fault, Shot, fire
+from unicron.controlplane.local.measure import Check, FaultRow, Work, checks, fault_rows, read_work
+from unicron.controlplane.local.reference import Reference, run_reference
+from unicron.controlplane.local.spec import demo_task
+from unicron.controlplane.replay.replayer import Replayer
+from unicron.events import HistoryHeader, Recorded, TaskSpec, write_history
+
+START_NODES = ("n1", "n2")
+LATER_NODE = "n3"
+START_DEVICES = 4
+#: Where the task has to be for the third node to come when no fault made room for it.
+JOIN_AT = 0.6
+_TRAIN_LIMIT_S = 900.0
+
+
+class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person asked for. `url` None: a server of the demo's own."""
+
+    iterations: int
+    seed: int
+    faults: tuple[Fault, ...]
+    log_path: Path
+    keep: Path | None = None
+    url: str | None = None
+    cluster: str = "demo"
+
+
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is shown or printed as JSON."""
+
+    options: DemoOptions
+    state: ClusterState
+    events: list[Recorded]
+    shots: list[Shot]
+    rows: list[FaultRow]
+    checks: list[Check]
+    work: Work
+    reference: Reference | None
+    digest: str | None
+    took_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Everything held."""
+        return all(check.ok for check in self.checks)
+
+    @property
+    def bit_identical(self) -> bool:
+        """Parameters and optimizer state equal the reference's."""
+        return self.reference is not None and self.digest == self.reference.state_digest
+
+
+Say = Callable[[str], None]
+
+
+class Demo:
+    """One run. `say` gets a line for each thing that a person would want to know at once;
+    `progress` the iterations committed."""
+
+    def __init__(self, options: DemoOptions, say: Say, progress: Callable[[str, int], None]) -> None:
+        self.options = options
+        self.spec: TaskSpec = demo_task(options.iterations, options.seed)
+        self._say = say
+        self._progress = progress
+        self._shots: list[Shot] = []
+
+    async def run(self) -> DemoResult:
+        """The whole demo.
+
+        Raises:
+            ConfigError, ClusterFailed: it could not be run to its end. Nothing is left behind.
+        """
+        start = time.monotonic()
+        root = Path(tempfile.mkdtemp(prefix="unicron-"))
+        cluster = LocalCluster(root, self.options.cluster, self.spec, url=self.options.url)
+        try:
+            try:
+                await self._main_run(cluster)
+            except Exception:
+                self._write_log(cluster)  # it tells what went wrong
+                raise
+            self._write_log(cluster)
+            work = read_work(cluster.journals())
+            assert cluster.template is not None
+            self._say("the same task again, undisturbed, for reference")
+            reference = await run_reference(
+                root,
+                cluster.template,
+                self.spec,
+                START_DEVICES,
+                lambda done: self._progress("reference", done),
+            )
+            return self._result(cluster, work, reference, time.monotonic() - start)
+        finally:
+            await cluster.stop()
+            self._put_away(root)
+
+    async def _main_run(self, cluster: LocalCluster) -> None:
+        self._say("starting nats-server, control plane, and nodes n1 and n2 of two devices each")
+        await cluster.start()
+        await cluster.start_control(when_nodes=len(START_NODES))
+        for node in START_NODES:
+            await cluster.start_agent(node)
+        await cluster.until("the task trains", _trains(START_DEVICES), 120.0)
+        self._say(
+            f"workers ready: task {self.spec.task} trains at DP {START_DEVICES}, "
+            f"{self.spec.micro_batches} micro-batches an iteration"
+        )
+        watching = asyncio.create_task(self._watch(cluster))
+        try:
+            for fault in self.options.faults:
+                await self._inject(cluster, fault)
+            await self._third_node(cluster)
+            await cluster.until("the task ends", _ended, _TRAIN_LIMIT_S)
+            await cluster.until("its workers are stopped", _stopped, 30.0)
+        finally:
+            watching.cancel()
+
+    async def _inject(self, cluster: LocalCluster, fault: Fault) -> None:
+        await cluster.until("the task is whole again", _whole, 120.0)
+        shot = await fire(cluster, fault, 120.0)
+        self._shots.append(shot)
+        self._say(
+            f"SIGKILL to {fault.kind} {fault.target} in iteration {shot.iteration}, "
+            f"{shot.phase}, {shot.done} micro-batches done"
+        )
+        await cluster.until("it is noticed", lambda s: _noticed(s, shot), 30.0)
+
+    async def _third_node(self, cluster: LocalCluster) -> None:
+        """It comes when the faults are dealt with, or late in an undisturbed run."""
+        if self.options.faults:
+            await cluster.until("the task is whole again", _whole, 120.0)
+        else:
+            at = int(JOIN_AT * self.options.iterations)
+            await self._until_iteration(cluster, at)
+        if _ended(cluster.state):
+            return
+        self._say(f"node {LATER_NODE} of two devices joins")
+        await cluster.start_agent(LATER_NODE)
+
+    async def _until_iteration(self, cluster: LocalCluster, iteration: int) -> None:
+        while not _ended(cluster.state) and _committed(cluster) < iteration:
+            await asyncio.sleep(0.1)
+
+    async def _watch(self, cluster: LocalCluster) -> None:
+        """Progress, and a line for each incident and each change of size."""
+        said: set[str] = set()
+        size = START_DEVICES
+        while True:
+            await asyncio.sleep(0.1)
+            self._progress("training", _committed(cluster))
+            state = cluster.state
+            for incident in sorted(state.incidents.values(), key=lambda i: i.opened):
+                if incident.incident not in said:
+                    said.add(incident.incident)
+                    self._say(f"{incident.incident} SEV{incident.severity}: {incident.what}")
+            task = state.tasks.get(self.spec.task)
+            if task is not None and task.phase == "running" and len(task.members) != size:
+                size = len(task.members)
+                self._say(f"task {self.spec.task} trains at DP {size}, generation {task.generation}")
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _write_log(self, cluster: LocalCluster) -> None:
+        if not cluster.events:
+            return
+        header = HistoryHeader(
+            cluster=cluster.name, birth=cluster.birth, version=cluster.version
+        )
+        write_history(self.options.log_path, header, cluster.events)
+
+    def _result(
+        self, cluster: LocalCluster, work: Work, reference: Reference, took_s: float
+    ) -> DemoResult:
+        rows = fault_rows(self._shots, cluster.state, cluster.events, work)
+        task = cluster.state.tasks[self.spec.task]
+        digest = next(iter(task.finished.values()), None)
+        held = checks(self.spec, cluster.state, cluster.events, work, rows)
+        held.append(_same("the final state is bit-identical", digest, reference.state_digest))
+        held.append(_losses(self.spec, work, reference.work))
+        held.append(_replays(cluster.events))
+        return DemoResult(
+            options=self.options,
+            state=cluster.state,
+            events=cluster.events,
+            shots=self._shots,
+            rows=rows,
+            checks=held,
+            work=work,
+            reference=reference,
+            digest=digest,
+            took_s=took_s,
+        )
+
+    def _put_away(self, root: Path) -> None:
+        keep = self.options.keep
+        if keep is not None:
+            ignored = shutil.ignore_patterns("*.sock", "passwords.json", "*.conf")
+            shutil.copytree(root, keep, ignore=ignored, dirs_exist_ok=True)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _same(name: str, ours: str | None, theirs: str) -> Check:
+    return Check(name=name, ok=ours == theirs, detail=f"{(ours or '?')[:16]} against {theirs[:16]}")
+
+
+def _losses(spec: TaskSpec, ours: Work, theirs: Work) -> Check:
+    wrong = [
+        i
+        for i in range(spec.iterations)
+        if len(ours.losses.get(i, ())) != 1 or ours.losses[i] != theirs.losses.get(i)
+    ]
+    return Check(
+        name="the loss of every iteration is the reference's",
+        ok=not wrong,
+        detail=f"{spec.iterations} iterations" if not wrong else f"not in {wrong[:8]}",
+    )
+
+
+def _replays(events: list[Recorded]) -> Check:
+    try:
+        result = Replayer(events).verify()
+    except Exception as error:  # whatever it is, the verdict has to say so
+        return Check(name="the log replays", ok=False, detail=str(error).splitlines()[0])
+    return Check(
+        name="the log replays, and every decision is decided again",
+        ok=True,
+        detail=f"{result.events} events, {result.redecided} decisions",
+    )
+
+
+def _committed(cluster: LocalCluster) -> int:
+    """Iterations committed by any worker, from their pages."""
+    from unicron.worker_shim.page import PageReader
+
+    newest = 0
+    for worker in cluster.state.workers.values():
+        reader = PageReader(cluster.page_path(worker.worker, worker.incarnation))
+        progress = reader.read()
+        reader.close()
+        if progress is not None:
+            newest = max(newest, progress.iteration)
+    return newest
+
+
+def _trains(devices: int) -> Callable[[ClusterState], bool]:
+    def holds(state: ClusterState) -> bool:
+        task = next(iter(state.tasks.values()), None)
+        return task is not None and task.phase == "running" and len(task.members) == devices
+
+    return holds
+
+
+def _ended(state: ClusterState) -> bool:
+    return bool(state.tasks) and all(
+        t.phase in ("completed", "failed") for t in state.tasks.values()
+    )
+
+
+def _stopped(state: ClusterState) -> bool:
+    return all(w.status in ("exited", "lost", "failed") for w in state.workers.values())
+
+
+def _whole(state: ClusterState) -> bool:
+    """No incident is open and the running generation has proved itself (or all is over)."""
+    if _ended(state):
+        return True
+    if any(not i.resolved for i in state.incidents.values()):
+        return False
+    return all(
+        t.phase == "running" and set(t.committed) == {m.worker for m in t.members}
+        for t in state.tasks.values()
+    )
+
+
+def _noticed(state: ClusterState, shot: Shot) -> bool:
+    if _ended(state):
+        raise ClusterFailed("the task ended before the fault was noticed", code="E-FAULT-MISSED")
+    return any(any(e > shot.seq for e in i.evidence) for i in state.incidents.values())

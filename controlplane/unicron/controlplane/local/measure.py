@@ -1,0 +1,301 @@
+"""What a run was worth: faults with their times, samples, losses and the verdict, computed from
+the log and the workers' journals. Pure but for reading the journals."""
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import msgspec
+
+from unicron import events as ev
+from unicron.controlplane.core.state import ClusterState, IncidentState
+from unicron.controlplane.local.faults import Shot
+from unicron.events import Recorded
+from unicron.worker_shim.journal import Kind, Record, read_journal
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What all journals of one run say. `forwards`: (iteration, micro-batch) -> who did it, as
+    (worker, incarnation), once for each pass. `contributed`: iteration -> micro-batch ids that
+    members brought in, with repetition. `losses`: iteration -> the losses members computed.
+    `commits`: (monotonic ns, iteration, generation), sorted."""
+
+    forwards: dict[tuple[int, int], list[tuple[str, int]]]
+    contributed: dict[int, list[int]]
+    losses: dict[int, tuple[float, ...]]
+    commits: list[tuple[int, int, int]]
+
+    @property
+    def passes(self) -> int:
+        """Forward passes in all."""
+        return sum(len(who) for who in self.forwards.values())
+
+
+def read_work(journals: list[Path]) -> Work:
+    """Put together the journals ``<node>/w<device>.<incarnation>.journal`` of a run."""
+    forwards: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
+    contributed: dict[int, list[int]] = defaultdict(list)
+    losses: dict[int, set[float]] = defaultdict(set)
+    commits = []
+    for path in journals:
+        who = _who(path)
+        for record in read_journal(str(path)):
+            _count(record, who, forwards, contributed, losses)
+            if record.kind is Kind.COMMIT:
+                commits.append((record.mono_ns, record.iteration, record.generation))
+    return Work(
+        forwards=dict(forwards),
+        contributed=dict(contributed),
+        losses={i: tuple(sorted(values)) for i, values in losses.items()},
+        commits=sorted(commits),
+    )
+
+
+def _who(path: Path) -> tuple[str, int]:
+    device, _, incarnation = path.stem.removeprefix("w").partition(".")
+    return f"{path.parent.name}/{device}", int(incarnation or 0)  # the reference has no lives
+
+
+def _count(
+    record: Record,
+    who: tuple[str, int],
+    forwards: dict[tuple[int, int], list[tuple[str, int]]],
+    contributed: dict[int, list[int]],
+    losses: dict[int, set[float]],
+) -> None:
+    if record.kind is Kind.FORWARD:
+        forwards[record.iteration, record.micro_batch].append(who)
+    elif record.kind is Kind.CONTRIBUTED:
+        contributed[record.iteration].append(record.micro_batch)
+    elif record.kind is Kind.COMMIT:
+        losses[record.iteration].add(record.loss)
+
+
+class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault, injected or found in the log. Milliseconds; None where nobody knows.
+
+    `detect_ms`: signal to the first fact about it in the log. `plan_ms`: from there to the order
+    for the survivors. `resume_ms`: signal to the first iteration committed under that order.
+    `restored_ms`: signal to the incident's resolution.
+    """
+
+    kind: str
+    worker: str
+    phase: str | None
+    iteration: int | None
+    incident: str | None
+    severity: int | None
+    kept_microbatches: int | None
+    redone_microbatches: int | None
+    detect_ms: float | None
+    plan_ms: float | None
+    resume_ms: float | None
+    restored_ms: float | None
+    outcome: str
+
+
+def fault_rows(
+    shots: list[Shot], state: ClusterState, events: list[Recorded], work: Work
+) -> list[FaultRow]:
+    """A row for each fault that was injected, then one for each other incident of the log."""
+    rows, seen = [], set()
+    for shot in shots:
+        incident = _incident_after(state, shot.seq)
+        if incident is not None:
+            seen.add(incident.incident)
+        rows.append(_row(shot, incident, state, events, work))
+    for other in sorted(state.incidents.values(), key=lambda i: i.opened):
+        if other.incident not in seen:
+            rows.append(_row(None, other, state, events, work))
+    return rows
+
+
+def _incident_after(state: ClusterState, seq: int) -> IncidentState | None:
+    """The incident that took in the first evidence after `seq`."""
+    found = [
+        (min(e for e in i.evidence if e > seq), i)
+        for i in state.incidents.values()
+        if any(e > seq for e in i.evidence)
+    ]
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _row(
+    shot: Shot | None,
+    incident: IncidentState | None,
+    state: ClusterState,
+    events: list[Recorded],
+    work: Work,
+) -> FaultRow:
+    after = shot.seq if shot is not None else 0
+    evidence = [e for e in incident.evidence if e > after] if incident is not None else []
+    first = events[min(evidence) - 1] if evidence else None
+    order = _order_after(events, first.seq) if first is not None else None
+    body = order.envelope.body if order is not None and order.envelope is not None else None
+    kept = redone = None
+    resume = None
+    if isinstance(body, ev.TransitionOrdered):
+        stepping = any(m.step_forward for m in body.members)
+        kept = sum(len(m.keeps) for m in body.members)
+        redone = _redone(work, body.iteration)
+        if stepping and not kept:
+            kept, redone = _spec(state).micro_batches, _redone(work, body.iteration - 1)
+        if shot is not None:
+            resume = _first_commit(work, shot.mono_ns, body.generation)
+    lost = incident is not None and incident.severity == 1
+    where = _where(incident, first)
+    return FaultRow(
+        kind=(shot.fault.kind if shot is not None else "node" if lost else "worker"),
+        worker=shot.fault.target if shot is not None else where,
+        phase=shot.phase if shot is not None else _phase(first),
+        iteration=shot.iteration if shot is not None else None,
+        incident=incident.incident if incident is not None else None,
+        severity=incident.severity if incident is not None else None,
+        kept_microbatches=kept,
+        redone_microbatches=redone,
+        detect_ms=_ms(shot.wall_ns, first.at_ns) if shot is not None and first else None,
+        plan_ms=_ms(first.at_ns, order.at_ns) if first and order else None,
+        resume_ms=_ms(shot.mono_ns, resume) if shot is not None and resume else None,
+        restored_ms=_restored(shot, incident, events),
+        outcome=incident.outcome if incident is not None else "no incident",
+    )
+
+
+def _ms(start_ns: int, end_ns: int) -> float:
+    return round((end_ns - start_ns) / 1e6, 1)
+
+
+def _spec(state: ClusterState) -> ev.TaskSpec:
+    return next(iter(state.tasks.values())).spec
+
+
+def _where(incident: IncidentState | None, first: Recorded | None) -> str:
+    if incident is None:
+        return "?"
+    return str(incident.worker or incident.node or "?")
+
+
+def _phase(first: Recorded | None) -> str | None:
+    body = first.envelope.body if first is not None and first.envelope is not None else None
+    return body.phase if isinstance(body, ev.WorkerExited) else None
+
+
+def _restored(
+    shot: Shot | None, incident: IncidentState | None, events: list[Recorded]
+) -> float | None:
+    if shot is None or incident is None or not incident.resolved:
+        return None
+    return _ms(shot.wall_ns, events[incident.resolved - 1].at_ns)
+
+
+def _order_after(events: list[Recorded], seq: int) -> Recorded | None:
+    for recorded in events[seq:]:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ev.TransitionOrdered) and not body.planned:
+            return recorded
+    return None
+
+
+def _first_commit(work: Work, after_ns: int, generation: int) -> int | None:
+    for mono_ns, _, of_generation in work.commits:
+        if mono_ns > after_ns and of_generation >= generation:
+            return mono_ns
+    return None
+
+
+def _redone(work: Work, iteration: int) -> int:
+    """Forward passes of the iteration beyond one for each micro-batch."""
+    return sum(len(who) - 1 for (i, _), who in work.forwards.items() if i == iteration)
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that must hold at the end of a run."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def checks(
+    spec: ev.TaskSpec, state: ClusterState, events: list[Recorded], work: Work, rows: list[FaultRow]
+) -> list[Check]:
+    """What must hold of any run, faults or not (the comparison with a reference comes apart)."""
+    task = state.tasks.get(spec.task)
+    phase = task.phase if task is not None else "never submitted"
+    redone = work.passes - spec.iterations * spec.micro_batches
+    gone = _gone(events)
+    unexplained = [
+        place
+        for place, who in work.forwards.items()
+        if len(who) - 1 > sum(w in gone for w in who)
+    ]
+    return [
+        Check(
+            name="the task completed",
+            ok=phase == "completed",
+            detail=f"{phase}, iteration {task.iteration if task else 0} of {spec.iterations}",
+        ),
+        _samples(spec, work, gone),
+        Check(
+            name="no finished work was thrown away",
+            ok=redone >= 0 and not unexplained,
+            detail=f"{work.passes} forward passes = {spec.iterations} x {spec.micro_batches} + "
+            f"{redone} that died with their workers",
+        ),
+        _one_iteration(events),
+        Check(
+            name="every incident ended",
+            ok=all(i.resolved for i in state.incidents.values()),
+            detail=f"{len(state.incidents)} incidents",
+        ),
+    ]
+
+
+def _gone(events: list[Recorded]) -> set[tuple[str, int]]:
+    """Worker incarnations that died or were given up."""
+    gone: set[tuple[str, int]] = set()
+    newest: dict[str, int] = {}
+    for recorded in events:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        match body:
+            case ev.WorkerStartOrdered():
+                newest[body.worker] = body.incarnation
+            case ev.WorkerExited():
+                gone.add((body.worker, body.incarnation))
+            case ev.NodeLost():
+                gone |= {(w, i) for w, i in newest.items() if ev.node_of(ev.WorkerId(w)) == body.node}
+            case _:
+                pass
+    return gone
+
+
+def _samples(spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]]) -> Check:
+    """Each iteration is made of each sample once. A contribution that is missing must have been
+    computed by a worker that died after the iteration was reduced."""
+    wrong = []
+    for iteration in range(spec.iterations):
+        count = Counter(work.contributed.get(iteration, []))
+        for micro_batch in range(spec.micro_batches):
+            by = work.forwards.get((iteration, micro_batch), [])
+            missing = count[micro_batch] == 0 and any(w in gone for w in by)
+            if count[micro_batch] != 1 and not missing:
+                wrong.append((iteration, micro_batch, count[micro_batch]))
+    return Check(
+        name="each iteration has each sample once",
+        ok=not wrong,
+        detail=f"{spec.iterations} iterations" if not wrong else f"not so: {wrong[:5]}",
+    )
+
+
+def _one_iteration(events: list[Recorded]) -> Check:
+    """After each transition all members stand at the same committed iteration."""
+    stood: dict[int, set[int]] = defaultdict(set)
+    for recorded in events:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ev.MemberReady):
+            stood[body.generation].add(body.iteration)
+    wrong = sorted(g for g, iterations in stood.items() if len(iterations) > 1)
+    return Check(
+        name="members always stood at one iteration",
+        ok=not wrong,
+        detail=f"{len(stood)} generations" if not wrong else f"not in generations {wrong}",
+    )
