@@ -126,8 +126,9 @@ def test_a_reduction_that_broke_in_the_exchange_is_done_again(crew, reference, s
     assert history == expected[:3]
 
 
-def test_after_the_vote_survivors_step_forward_without_any_group(crew, reference):
-    task = TASKS["float32"]
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_after_the_vote_survivors_step_forward_without_any_group(crew, reference, kind):
+    task = TASKS[kind]
     expected = reference(task)
     members, history = begin(crew, task, iterations=1)
     shares = assign(MICRO_BATCHES, 4)

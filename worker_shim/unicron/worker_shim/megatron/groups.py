@@ -7,6 +7,7 @@ name of the variable in ``megatron/core/parallel_state.py``).
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,7 +137,12 @@ class Groups:
         """Tear down the generation's groups and connections. Safe after a break, and twice."""
         # Shut first: destroying a group joins its threads, which may wait for a peer.
         self._connections.end()
+        old: list[Any] = list(_current_groups().values())
+        for place in self._places:
+            place.holder[place.key] = None  # nobody uses a dead group by mistake
         _destroy()
+        # Some 8 ms for each of a dozen groups, spent waiting for its thread: nobody else waits.
+        threading.Thread(target=old.clear, name="old-groups", daemon=True).start()
         self._store = None
         self.generation = None
         self.rank, self.size = -1, 0
@@ -163,7 +169,18 @@ def _destroy() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
     parallel_state.destroy_model_parallel()
-    # Megatron keeps scratch memory by name; destroy_model_parallel drops it, its users don't mind.
+    for role in _current_groups():  # those it forgets
+        setattr(parallel_state, role, None)
+
+
+def _current_groups() -> dict[str, Any]:
+    """Megatron's groups by role; the last by name first, so that a group of two roles ends up
+    under the first."""
+    return {
+        role: group
+        for role, group in sorted(vars(parallel_state).items(), reverse=True)
+        if isinstance(group, dist.ProcessGroup)
+    }
 
 
 def _rebind(places: list[_Place]) -> None:
@@ -173,11 +190,7 @@ def _rebind(places: list[_Place]) -> None:
 
 def _find(holders: tuple[Any, ...]) -> Iterator[_Place]:
     """Walk from `holders` through Megatron's and torch's objects, depth first, each once."""
-    roles = {
-        id(value): name
-        for name, value in sorted(vars(parallel_state).items(), reverse=True)
-        if isinstance(value, dist.ProcessGroup)
-    }
+    roles = {id(group): role for role, group in _current_groups().items()}
     seen: set[int] = set()
     stack: list[Any] = list(holders)
     while stack:

@@ -5,26 +5,33 @@ this rank alone. It changes nothing, but it needs a process group, and a member 
 after its generation is gone.
 """
 
-import types
 from typing import Any
 
 import torch
 from megatron.core.optimizer import clip_grads
+from megatron.core.tensor_parallel import param_is_not_tensor_parallel_duplicate
+from megatron.core.transformer.module import param_is_not_shared
 
 
 def use_local_norm(optimizer: Any) -> None:
-    """Replace ``optimizer/optimizer.py:get_grad_norm`` of this ChainedOptimizer."""
-    optimizer.get_grad_norm = types.MethodType(_local_norm, optimizer)
-
-
-@torch.no_grad()
-def _local_norm(optimizer: Any) -> float:
-    """As ``optimizer/clip_grads.py:get_grad_norm_fp32`` up to its all-reduces, to the same bits."""
-    gradients = [
-        gradient
+    """Replace ``optimizer/optimizer.py:get_grad_norm`` of this ChainedOptimizer. To be called while
+    it still has process groups: they say which parameters count."""
+    parameters = [
+        parameter
         for part in optimizer.chained_optimizers
-        for gradient in part.get_main_grads_for_grad_norm()
+        for parameter in part.get_parameters()
+        if param_is_not_shared(parameter)
+        and param_is_not_tensor_parallel_duplicate(parameter, part.tp_group)
     ]
-    overflow = torch.zeros(1, dtype=torch.int, device=gradients[0].device)
-    norm, _ = clip_grads.multi_tensor_applier(clip_grads.l2_norm_impl, overflow, [gradients], False)
-    return float((norm**2.0).item() ** 0.5)
+
+    @torch.no_grad()
+    def norm() -> float:
+        """As ``optimizer/clip_grads.py:get_grad_norm_fp32`` before its all-reduces, to the bit."""
+        gradients = [parameter.grad for parameter in parameters]
+        overflow = torch.zeros(1, dtype=torch.int, device=parameters[0].device)
+        total, _ = clip_grads.multi_tensor_applier(
+            clip_grads.l2_norm_impl, overflow, [gradients], False
+        )
+        return float((total**2.0).item() ** 0.5)
+
+    optimizer.get_grad_norm = norm

@@ -74,8 +74,8 @@ class Trainer:
         with self._groups.apart():
             self._built = build(spec)
             self._groups.remember(self._built.ddp, self._built.optimizer, self._built.config)
+            use_local_norm(self._built.optimizer)
         self._built.ddp.finish_grad_sync = self._sync_gradients
-        use_local_norm(self._built.optimizer)
         self._state = state.tensors(self._built)
         self._compute = Compute(spec, self._built, self._text, phase)
         self._assignment: tuple[tuple[int, ...], ...] = ()
