@@ -8,9 +8,10 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import LocalCluster
 from unicron.controlplane.local.faults import Fault, Shot, Trap
-from unicron.controlplane.local.measure import checks, fault_rows, read_work
+from unicron.controlplane.local.measure import checks, read_work
 from unicron.controlplane.local.reference import Reference
 from unicron.controlplane.local.spec import demo_task
+from unicron.controlplane.replay.replayer import Replayer
 from unicron.events import GPTSpec, TaskSpec
 from unicron.worker_shim.page import Phase
 
@@ -100,13 +101,12 @@ class World:
         await cluster.until("incidents end", lambda s: all(i.resolved for i in s.incidents.values()))
         state = cluster.state
         work = read_work(cluster.journals())
-        rows = fault_rows(self.shots, state, cluster.events, work)
-        for check in checks(self.spec, state, cluster.events, work, rows):
+        for check in checks(self.spec, state, cluster.events, work):
             assert check.ok, f"{check.name}: {check.detail}"
         digests = set(state.tasks[self.spec.task].finished.values())
         assert digests == {reference.state_digest}
         assert {i: v for i, v in work.losses.items()} == reference.work.losses
-        # VERIFY
+        Replayer(cluster.events).verify()
         return state
 
     def _ended(self, state: ClusterState) -> bool:

@@ -93,6 +93,7 @@ class Demo:
             except Exception:
                 self._write_log(cluster)  # it tells what went wrong
                 raise
+            events, state = list(cluster.events), cluster.state  # what follows is our own exit
             self._write_log(cluster)
             work = read_work(cluster.journals())
             assert cluster.template is not None
@@ -104,7 +105,7 @@ class Demo:
                 START_DEVICES,
                 lambda done: self._progress("reference", done),
             )
-            return self._result(cluster, work, reference, time.monotonic() - start)
+            return self._result(events, state, work, reference, time.monotonic() - start)
         finally:
             await cluster.stop()
             self._put_away(root)
@@ -184,21 +185,24 @@ class Demo:
         write_history(self.options.log_path, header, cluster.events)
 
     def _result(
-        self, cluster: LocalCluster, work: Work, reference: Reference, took_s: float
+        self,
+        events: list[Recorded],
+        state: ClusterState,
+        work: Work,
+        reference: Reference,
+        took_s: float,
     ) -> DemoResult:
-        rows = fault_rows(self._shots, cluster.state, cluster.events, work)
-        task = cluster.state.tasks[self.spec.task]
-        digest = next(iter(task.finished.values()), None)
-        held = checks(self.spec, cluster.state, cluster.events, work, rows)
+        digest = next(iter(state.tasks[self.spec.task].finished.values()), None)
+        held = checks(self.spec, state, events, work)
         held.append(_same("the final state is bit-identical", digest, reference.state_digest))
         held.append(_losses(self.spec, work, reference.work))
-        held.append(_replays(cluster.events))
+        held.append(_replays(events))
         return DemoResult(
             options=self.options,
-            state=cluster.state,
-            events=cluster.events,
+            state=state,
+            events=events,
             shots=self._shots,
-            rows=rows,
+            rows=fault_rows(self._shots, state, events, work),
             checks=held,
             work=work,
             reference=reference,

@@ -216,7 +216,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checks(
-    spec: ev.TaskSpec, state: ClusterState, events: list[Recorded], work: Work, rows: list[FaultRow]
+    spec: ev.TaskSpec, state: ClusterState, events: list[Recorded], work: Work
 ) -> list[Check]:
     """What must hold of any run, faults or not (the comparison with a reference comes apart)."""
     task = state.tasks.get(spec.task)

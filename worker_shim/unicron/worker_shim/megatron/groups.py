@@ -6,6 +6,7 @@ name of the variable in ``megatron/core/parallel_state.py``).
 """
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -128,10 +129,9 @@ class Groups:
         """Wait on the store until all members have finished their last collective, so that none
         tears down what another still reads. CollectiveBroken if one doesn't come in time."""
         with broken("the farewell"):
-            prefix = f"{self._task}/{self.generation}/farewell"
-            if self._store.add(f"{prefix}/count", 1) == self.size:
-                self._store.set(f"{prefix}/all", "1")
-            self._store.wait([f"{prefix}/all"], timedelta(seconds=timeout_s))
+            keys = [f"{self._task}/{self.generation}/farewell/{rank}" for rank in range(self.size)]
+            self._store.set(keys[self.rank], "1")
+            self._store.wait(keys, timedelta(seconds=timeout_s))
 
     def leave(self) -> None:
         """Tear down the generation's groups and connections. Safe after a break, and twice."""
@@ -161,8 +161,14 @@ def broken(what: str) -> Iterator[None]:
     except (RuntimeError, GenerationShut) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = _in_short(error)
         raise CollectiveBroken(f"{what} failed", why=why) from error
+
+
+def _in_short(error: Exception) -> str:
+    """What gloo says, without where in its source and its advice."""
+    first = (str(error).splitlines() or [""])[0]
+    return re.sub(r"\[/[^]]*\] *", "", first).partition(". This is ")[0] or type(error).__name__
 
 
 def _destroy() -> None:
