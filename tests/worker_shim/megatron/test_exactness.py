@@ -103,6 +103,60 @@ def forward_passes(members):
     return sum(together(members, "forward_passes"))
 
 
+def test_two_deaths_in_one_iteration(crew, reference):
+    task = TASKS["float32"]
+    expected = reference(task)
+    members, history = begin(crew, task, iterations=1)
+    shares = assign(MICRO_BATCHES, 4)
+    members[3].call("stop_at", "kill", "backward", 1)
+    for member, share in zip(members, shares, strict=True):
+        member.start("do", "compute", share)
+    with pytest.raises(Gone):
+        members[3].finish()
+    survivors = members[:3]
+    for member in survivors:
+        member.finish()
+        member.start("do", "reduce", shares)
+    abandon(survivors, crew.generation)
+    crew.enter(survivors)
+
+    # Rank 0 dies too while it computes what it owes.
+    shares = assign(MICRO_BATCHES, 3, kept_by(survivors))
+    survivors[0].call("stop_at", "kill", "forward")
+    for member, share in zip(survivors, shares, strict=True):
+        member.start("do", "compute", share)
+    with pytest.raises(Gone):
+        survivors[0].finish()
+    survivors = survivors[1:]
+    for member in survivors:
+        member.finish()
+        member.start("do", "reduce", shares)
+    abandon(survivors, crew.generation)
+    kept = kept_by(survivors)
+    assert [len(leaves) for leaves in kept.values()] == [4, 4]
+    crew.enter(survivors)
+    history.append(finish_iteration(survivors, kept))
+    history.append(iterate(survivors, MICRO_BATCHES))
+    assert history == expected[:3]
+
+
+def test_any_assignment_gives_the_same_bits(crew, reference):
+    task = TASKS["float32"]
+    expected = reference(task)
+    members, history = begin(crew, task, count=3)
+    for shares in (
+        [(11, 0, 5), (1, 2, 3, 4, 7, 10), (6, 9, 8)],  # in this order
+        [(), tuple(range(12)), ()],
+        [tuple(range(0, 12, 2)), (), tuple(range(11, 0, -2))],
+    ):
+        for member, share in zip(members, shares, strict=True):
+            member.do("compute", share)
+        together(members, "do", "reduce", shares)
+        together(members, "do", "vote", 0)
+        history.append(step(members))
+    assert history == expected[:3]
+
+
 @pytest.mark.parametrize("sends", [0, 2, 5])
 def test_a_reduction_that_broke_in_the_exchange_is_done_again(crew, reference, sends):
     task = TASKS["float32"]

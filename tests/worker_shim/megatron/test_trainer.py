@@ -73,6 +73,23 @@ def iterate_in_new_generation(crew, members):
 
 
 @pytest.mark.real
+def test_a_farewell_waits_for_the_slowest(crew):
+    members = crew.build(2, SMALL)
+    crew.enter(members)
+    members[0].start("do", "farewell", 20.0)
+    with pytest.raises(AssertionError, match="no answer"):
+        members[0].finish(0.2)
+    members[1].do("farewell", 20.0)
+    members[0].finish()
+    members[0].do("farewell", 1.0)  # once more is harmless
+    together(members, "do", "leave")
+    crew.enter(members)
+    with pytest.raises(Failed) as failure:
+        members[0].do("farewell", 0.1)
+    assert failure.value.kind == "CollectiveBroken"
+
+
+@pytest.mark.real
 def test_every_group_held_anywhere_is_replaced(crew):
     members = crew.build(2, SMALL)
     for _ in range(2):

@@ -27,7 +27,7 @@ from unicron.events.errors import UnicronError
 PeerAddress = tuple[str, int]
 
 #: A thread about to block may open its socket after we looked; so we look again until it is out.
-_SWEEP_INTERVAL_S = 0.01
+_SWEEP_INTERVAL_S = 0.02
 
 _KNOCK_LIMIT_S = 0.2
 

@@ -47,25 +47,31 @@ class Exchange:
         begin, end = shards[me]
         others = [(me + step) % size for step in range(1, size)]
 
-        sums = [_receive(output[slice(*shards[peer])], peer, _TAG_SUM, group) for peer in others]
-        parts = {node: tensor[begin:end] for node, tensor in mine.items()}
-        received = []
-        for peer in others:
-            for place, node in enumerate(roots[peer]):
-                parts[node] = self._buffer(peer, place, end - begin, output)
-                received.append(_receive(parts[node], peer, _TAG_ROOT + place, group))
-        sent = []
-        for peer in others:
-            for place, node in enumerate(roots[me]):
-                part = mine[node][slice(*shards[peer])]
-                sent.append(_send(part, peer, _TAG_ROOT + place, group))
-
-        _wait(received)
-        merges = self._tree.program(node for nodes in roots for node in nodes)
-        tree_sum(merges, parts, output[begin:end])
-        sent += [_send(output[begin:end], peer, _TAG_SUM, group) for peer in others]
-        _wait(sums)
-        _wait(sent)
+        received: list[Any] = []
+        pending: list[Any] = []
+        try:
+            for peer in others:
+                into = output[slice(*shards[peer])]
+                pending.append(_receive(into, peer, _TAG_SUM, group))
+            parts = {node: tensor[begin:end] for node, tensor in mine.items()}
+            for peer in others:
+                for place, node in enumerate(roots[peer]):
+                    parts[node] = self._buffer(peer, place, end - begin, output)
+                    received.append(_receive(parts[node], peer, _TAG_ROOT + place, group))
+            for peer in others:
+                for place, node in enumerate(roots[me]):
+                    part = mine[node][slice(*shards[peer])]
+                    pending.append(_send(part, peer, _TAG_ROOT + place, group))
+            _wait(received)
+            merges = self._tree.program(node for nodes in roots for node in nodes)
+            tree_sum(merges, parts, output[begin:end])
+            pending += [_send(output[begin:end], peer, _TAG_SUM, group) for peer in others]
+            _wait(pending)
+        finally:
+            # A receive that is left pending, kept alive by a traceback, could still write into
+            # `output` when that belongs to the next iteration.
+            received.clear()
+            pending.clear()
 
     def _buffer(self, peer: int, place: int, length: int, like: torch.Tensor) -> torch.Tensor:
         space = self._space.get((peer, place))
@@ -120,7 +126,10 @@ def _receive(tensor: torch.Tensor, peer: int, tag: int, group: Any) -> Any:
     return dist.irecv(tensor, group=group, tag=tag, group_src=peer) if tensor.numel() else None
 
 
-def _wait(works: Sequence[Any]) -> None:
-    for work in works:
+def _wait(works: list[Any]) -> None:
+    """Wait for all, dropping each."""
+    while works:
+        work = works.pop(0)
         if work is not None:
             work.wait()
+        del work

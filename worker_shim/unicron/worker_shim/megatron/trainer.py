@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from megatron.core.distributed import finalize_model_grads
 
+from unicron.events.errors import ConfigError
 from unicron.events.task import TaskSpec
 from unicron.worker_shim.megatron import cpu_compat, state
 from unicron.worker_shim.megatron.compute import Compute
@@ -45,14 +46,21 @@ def _ignore(phase: str, micro_batch: int = -1) -> None:
 class Trainer:
     """One member's replica of `spec`, built on construction, apart from any real process group.
 
-    Raises ValueError for a task this adapter can't train, OSError if its text can't be read.
+    Raises ValueError for a task this adapter can't train, OSError if its text can't be read,
+    ConfigError where there is a CUDA device.
     """
 
     def __init__(
         self, spec: TaskSpec, phase: OnPhase = _ignore, connections: Connections | None = None
     ) -> None:
         torch.set_num_threads(1)  # kernels split sums by thread, so the count is part of the result
-        cpu_compat.apply()
+        if not cpu_compat.apply():
+            raise ConfigError(
+                "this adapter trains on CPUs with gloo, and here is a CUDA device",
+                why="what hasn't been run on GPUs with NCCL isn't pretended to work",
+                fix="start the worker with CUDA_VISIBLE_DEVICES= (empty)",
+                code="E-WORKER-CUDA",
+            )
         phase("build", -1)
         self.spec = spec
         self.connections = connections or Connections()
@@ -67,7 +75,8 @@ class Trainer:
         self._groups = Groups(spec.task, self.connections)
         self._held = Held(spec.micro_batches)
         self._losses: dict[int, float] = {}  # sums over tokens, of the micro-batches held
-        self._loss = 0.0
+        #: Mean loss per token of the iteration reduced last.
+        self.loss = 0.0
         self._exchange = Exchange(self._held.tree)
         size = spec.model
         self._text = Text(spec.data, spec.seed, size.seq_length, size.micro_batch_size)
@@ -193,7 +202,7 @@ class Trainer:
         with broken("the reduction"):
             self.connections.check()
             finalize_model_grads([self._built.ddp], torch.tensor(tokens, dtype=torch.int))
-            self._loss = self._gather_loss()
+            self.loss = self._gather_loss()
         self.reduced = True
 
     def withdraw(self) -> None:
@@ -238,10 +247,9 @@ class Trainer:
         self._built.optimizer.zero_grad()
         self.iteration += 1
         self._built.scheduler.step(1)
-        loss = self._loss
         self._forget()
         self._phase("committed", -1)
-        return loss
+        return self.loss
 
     # --- Parts ---
 
