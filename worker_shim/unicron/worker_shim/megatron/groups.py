@@ -142,7 +142,8 @@ class Groups:
             place.holder[place.key] = None  # nobody uses a dead group by mistake
         _destroy()
         # Some 8 ms for each of a dozen groups, spent waiting for its thread: nobody else waits.
-        threading.Thread(target=old.clear, name="old-groups", daemon=True).start()
+        if old:
+            threading.Thread(target=old.clear, name="old-groups", daemon=True).start()
         self._store = None
         self.generation = None
         self.rank, self.size = -1, 0
