@@ -66,6 +66,8 @@ def on_order(shim: Shim, term: Term, body: object) -> tuple[Shim, Generation | N
 def _on_close(shim: Shim, body: GenerationClosed) -> tuple[Shim, Generation | None]:
     if body.generation <= shim.closed:
         return shim, None  # said again
+    if body.generation < shim.standing:
+        return _replace(shim, refused=shim.refused + 1), None  # it was left long ago
     order = shim.order
     if order is not None and order.generation <= body.generation:
         order = None
@@ -95,11 +97,12 @@ def todo(shim: Shim) -> str:
 
     An unanswered close comes first; then an order that can be carried out now: one after a fault
     (everybody has stopped), or a planned one if this worker stands in no generation. A planned
-    one for a member that trains is carried out at an iteration boundary: see `boundary`.
+    one for a member is carried out at an iteration boundary: see `boundary`. If its generation
+    broke before that, there won't be a boundary: it waits for the close.
     """
     if shim.closed > shim.answered:
         return ANSWER
-    if shim.order is not None and (not shim.order.planned or not trains(shim)):
+    if shim.order is not None and (not shim.order.planned or not shim.standing):
         return JOIN
     return TRAIN if trains(shim) else WAIT
 
@@ -122,9 +125,7 @@ def boundary(shim: Shim, voted: Generation) -> bool:
 
 def answered(shim: Shim) -> Shim:
     """The newest close was answered: the worker stands in no generation."""
-    return _replace(
-        shim, answered=shim.closed, standing=Generation(0), broken=False
-    )
+    return _replace(shim, answered=shim.closed, standing=Generation(0), broken=False)
 
 
 def entering(shim: Shim) -> Shim:

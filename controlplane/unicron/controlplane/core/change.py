@@ -12,7 +12,7 @@ from unicron.controlplane.core.state import (
     TaskState,
     WorkerState,
 )
-from unicron.events import Sequence, TaskId, WorkerId
+from unicron.events import NodeId, Sequence, TaskId, WorkerId
 
 V = TypeVar("V")
 replace = msgspec.structs.replace
@@ -45,16 +45,25 @@ def with_task(state: ClusterState, task: TaskState) -> ClusterState:
 
 def to_phase(task: TaskState, phase: str, at: Sequence) -> TaskState:
     """The task in another phase. Raises IllegalTransition."""
-    return replace(
-        task, phase=tables.step(tables.TASK, task.phase, phase), since=at, overdue=False
-    )
+    return replace(task, phase=tables.step(tables.TASK, task.phase, phase), since=at, overdue=False)
 
 
 def to_status(worker: WorkerState, status: str) -> WorkerState:
     """The worker in another status. Raises IllegalTransition."""
-    return replace(
-        worker, status=tables.step(tables.WORKER, worker.status, status), overdue=False
-    )
+    return replace(worker, status=tables.step(tables.WORKER, worker.status, status), overdue=False)
+
+
+def want_plan(state: ClusterState, at: Sequence, reason: str) -> ClusterState:
+    """Note that something happened which calls for a plan of the whole cluster."""
+    return replace(state, plan=replace(state.plan, wanted=at, reason=reason, failures=0))
+
+
+def sicken(state: ClusterState, name: NodeId, what: str) -> ClusterState:
+    """A SEV1 that is the node's fault: it must be isolated, whichever incident it belongs to."""
+    node = state.nodes.get(name)
+    if node is None or node.sick:
+        return state
+    return with_node(state, replace(node, sick=what))
 
 
 def add_cause(state: ClusterState, cause: Cause) -> ClusterState:

@@ -15,14 +15,12 @@ def deadlines(state: ClusterState) -> dict[str, int]:
     waits: dict[str, int] = {}
     for node in state.nodes.values():
         if node.status == "suspected" and not node.confirmed:
-            waits[f"confirm:{node.node}"] = limits.CONFIRM_MS
+            waits[f"confirm:{node.node}:{node.since}"] = limits.CONFIRM_MS
     for worker in state.workers.values():
         name = f"{worker.worker}:{worker.incarnation}"
-        if worker.overdue:
-            continue
         if worker.status in ("ordered", "started"):
             waits[f"start:{name}"] = limits.START_MS
-        if worker.status == "stopping":
+        if worker.status == "stopping" and not worker.overdue:
             waits[f"stop:{name}"] = limits.STOP_MS
     for task in state.tasks.values():
         name = f"{task.spec.task}:{task.generation}"
@@ -34,4 +32,6 @@ def deadlines(state: ClusterState) -> dict[str, int]:
             waits[f"ready:{name}"] = limits.SWITCH_MS if task.planned else limits.READY_MS
     if state.plan.request and not state.plan.answer:
         waits[f"solve:{state.plan.request}"] = limits.SOLVE_MS
+    if state.plan.wanted and state.plan.failures >= limits.PLAN_FAILURES_MAX:
+        waits[f"replan:{state.plan.wanted}"] = limits.REPLAN_MS
     return waits

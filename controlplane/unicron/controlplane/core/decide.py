@@ -16,12 +16,13 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.verdict import Verdict
 
 RULES: Final[tuple[Callable[[ClusterState], Verdict | None], ...]] = (
+    transition.refuse,
     incident.confirm_loss,
     incident.open_or_escalate,
     transition.close_generation,
     incident.isolate,
     plan.adopt_local,
-    transition.fence_silent,
+    transition.fence,
     transition.order_after_fault,
     transition.complete,
     transition.finish_task,

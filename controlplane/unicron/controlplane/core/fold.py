@@ -8,19 +8,33 @@ again from the state as it then is.
 
 import hashlib
 from collections.abc import Callable
-from typing import assert_never
+from typing import TypeAlias
 
 import msgspec
 
+from unicron import events as ev
 from unicron.controlplane.core import fold_decision as dec
-from unicron.controlplane.core import fold_fleet as fleet
+from unicron.controlplane.core import fold_limit, limits
+from unicron.controlplane.core import fold_node as nodes
 from unicron.controlplane.core import fold_task as tasks
-from unicron.controlplane.core import limits
+from unicron.controlplane.core import fold_worker as workers
 from unicron.controlplane.core.change import put, replace, with_node
 from unicron.controlplane.core.state import ClusterState, SourceState
 from unicron.controlplane.core.tables import IllegalTransition
-from unicron import events as ev
 from unicron.events import Envelope, Recorded, Sequence, Source
+
+WorkerFact: TypeAlias = (
+    ev.WorkerStarted
+    | ev.WorkerStartFailed
+    | ev.WorkerPrepared
+    | ev.WorkerExited
+    | ev.PeerErrorReported
+    | ev.ExceptionReported
+    | ev.MemberQuiesced
+    | ev.MemberReady
+    | ev.MemberCommitted
+    | ev.MemberFinished
+)
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -90,15 +104,16 @@ def _fact(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState
     body = envelope.body
     match body:
         case ev.AgentStarted():
-            state = fleet.agent_started(state, at, body, envelope.source.incarnation)
+            state = nodes.agent_started(state, at, body, envelope.source.incarnation)
         case ev.AgentStopped():
-            state = fleet.agent_stopped(state, at, body)
+            state = nodes.agent_stopped(state, at, body)
         case ev.StoreBound():
-            state = fleet.store_bound(state, at, body)
+            state = nodes.store_bound(state, at, body)
         case ev.ConnectionOpened() | ev.ConnectionClosed():
-            state = fleet.connection(state, body)
+            state = nodes.connection(state, body)
         case _:
-            state = _worker_fact(state, at, envelope)
+            assert isinstance(body, WorkerFact)
+            state = _worker_fact(state, at, body)
     return _mark_fact(state, at, envelope.source)
 
 
@@ -111,93 +126,60 @@ def _mark_fact(state: ClusterState, at: Sequence, source: Source) -> ClusterStat
     return with_node(state, replace(node, last_fact=at))
 
 
-def _worker_fact(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState:
-    body = envelope.body
-    assert not isinstance(body, ev.Decision)
-    worker = fleet.known(state, getattr(body, "worker"), getattr(body, "incarnation"))
-    if worker is None:
-        return state
-    match body:
-        case ev.WorkerStarted():
-            return fleet.started(state, body, worker)
-        case ev.WorkerStartFailed():
-            return fleet.start_failed(state, at, body, worker)
-        case ev.WorkerPrepared():
-            return fleet.prepared(state, at, body, worker)
-        case ev.WorkerExited():
-            return fleet.exited(state, at, body, worker)
-        case ev.PeerErrorReported():
-            return fleet.peer_error(state, at, body, worker)
-        case ev.ExceptionReported():
-            return fleet.exception(state, at, body, worker)
-        case ev.MemberQuiesced():
-            return tasks.quiesced(state, at, body, worker)
-        case ev.MemberReady():
-            return tasks.ready(state, at, body, worker)
-        case ev.MemberCommitted():
-            return tasks.committed(state, body, worker)
-        case ev.MemberFinished():
-            return tasks.finished(state, body, worker)
-        case _:
-            raise AssertionError(f"{type(body).__name__} is no fact about a worker")
+def _worker_fact(state: ClusterState, at: Sequence, body: WorkerFact) -> ClusterState:
+    """Only what is said about a worker's present incarnation counts."""
+    worker = workers.known(state, body.worker, body.incarnation)
+    return state if worker is None else WORKER_FACTS[type(body)](state, at, body, worker)
 
 
 def _decision(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState | None:
     body = envelope.body
     if isinstance(body, ev.LeadershipTaken):
         return dec.leadership(state, at, body)
-    if envelope.term != state.term:
-        return None  # written under another leadership
-    if isinstance(body, ev.WorkerStartOrdered | ev.WorkerStopOrdered | ev.DeadlinePassed):
-        return _order(state, at, body)
-    assert isinstance(body, ev.Decision)
-    handler = _HANDLERS.get(type(body))
+    if not state.term or envelope.term != state.term:
+        return None  # written under no leadership, or another one
+    if isinstance(body, ev.IncidentResolved):
+        basis = envelope.basis
+        return dec.resolved(state, at, body, basis.decided_at if basis is not None else at)
+    handler = HANDLERS.get(type(body))
     return handler(state, at, body) if handler is not None else state
 
 
-def _order(
-    state: ClusterState,
-    at: Sequence,
-    body: ev.WorkerStartOrdered | ev.WorkerStopOrdered | ev.DeadlinePassed,
-) -> ClusterState | None:
-    match body:
-        case ev.WorkerStartOrdered():
-            old = state.workers.get(body.worker)
-            newer = old is None or body.incarnation > old.incarnation
-            return fleet.start_ordered(state, at, body) if newer else None
-        case ev.WorkerStopOrdered():
-            worker = fleet.known(state, body.worker, body.incarnation)
-            return fleet.stop_ordered(state, at, body) if worker is not None else None
-        case ev.DeadlinePassed():
-            return fleet.deadline(state, at, body.key)
-        case _:
-            assert_never(body)
+#: Fact about a worker -> fold step.
+WORKER_FACTS: dict[type[WorkerFact], Callable[..., ClusterState]] = {
+    ev.WorkerStarted: workers.started,
+    ev.WorkerStartFailed: workers.start_failed,
+    ev.WorkerPrepared: workers.prepared,
+    ev.WorkerExited: workers.exited,
+    ev.PeerErrorReported: workers.peer_error,
+    ev.ExceptionReported: workers.exception,
+    ev.MemberQuiesced: tasks.quiesced,
+    ev.MemberReady: tasks.ready,
+    ev.MemberCommitted: tasks.committed,
+    ev.MemberFinished: tasks.finished,
+}
 
-
-def _node_lost(state: ClusterState, at: Sequence, body: ev.NodeLost) -> ClusterState | None:
-    node = state.nodes.get(body.node)
-    if node is None or node.incarnation != body.incarnation:
-        return None
-    return fleet.node_lost(state, at, body)
-
-
-#: Decision type -> fold step. A test holds this table, `_order` and the union equal.
-_HANDLERS: dict[type, Callable[..., ClusterState | None]] = {
+#: Decision type -> fold step; None from it means void. Besides these: LeadershipTaken and
+#: IncidentResolved (above), AlarmRaised (for people only). A test holds all of them and the union
+#: equal.
+HANDLERS: dict[type, Callable[..., ClusterState | None]] = {
     ev.TaskSubmitted: tasks.submitted,
     ev.TaskCompleted: tasks.completed,
     ev.TaskFailed: tasks.failed,
     ev.GenerationClosed: tasks.generation_closed,
     ev.TransitionOrdered: tasks.transition_ordered,
     ev.TransitionCompleted: tasks.transition_completed,
-    ev.NodeSuspected: dec.suspected,
-    ev.NodeRecovered: dec.recovered,
-    ev.NodeLost: _node_lost,
-    ev.NodeIsolated: dec.isolated,
-    ev.NodeAdmitted: dec.admitted,
-    ev.NodeReturned: dec.returned,
+    ev.WorkerStartOrdered: workers.start_ordered,
+    ev.WorkerStopOrdered: workers.stop_ordered,
+    ev.DeadlinePassed: fold_limit.passed,
+    ev.NodeSuspected: nodes.suspected,
+    ev.NodeRecovered: nodes.recovered,
+    ev.NodeLost: nodes.lost,
+    ev.NodeIsolated: nodes.isolated,
+    ev.NodeAdmitted: nodes.admitted,
+    ev.NodeReturned: nodes.returned,
     ev.IncidentOpened: dec.opened,
     ev.IncidentEscalated: dec.escalated,
-    ev.IncidentResolved: dec.resolved,
     ev.PlanRequested: dec.plan_requested,
     ev.PlanSolved: dec.plan_solved,
     ev.PlanDecided: dec.plan_decided,

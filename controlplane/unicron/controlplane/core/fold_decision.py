@@ -1,19 +1,14 @@
-"""Fold of leadership, incidents, opinions about nodes, and plans."""
+"""Fold of leadership, incidents and plans."""
 
 from unicron.controlplane.core import tables
 from unicron.controlplane.core.change import put, replace, with_node, with_task
-from unicron.controlplane.core.fold_fleet import want_plan
+from unicron.controlplane.core.fold_node import to_node
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState
 from unicron.events import (
     IncidentEscalated,
     IncidentOpened,
     IncidentResolved,
     LeadershipTaken,
-    NodeAdmitted,
-    NodeIsolated,
-    NodeRecovered,
-    NodeReturned,
-    NodeSuspected,
     PlanDecided,
     PlanDropped,
     PlanRequested,
@@ -27,67 +22,8 @@ def leadership(state: ClusterState, at: Sequence, body: LeadershipTaken) -> Clus
     """A new term. Suspicions of the old leader are forgotten: unknown is not lost."""
     for node in state.nodes.values():
         if node.status == "suspected":
-            state = with_node(state, replace(node, status="healthy", since=at, confirmed=False))
+            state = with_node(state, to_node(node, "healthy", at))
     return replace(state, term=Term(at), leader=body.instance, cluster=body.cluster)
-
-
-# --- nodes ------------------------------------------------------------------------------------
-
-
-def suspected(state: ClusterState, at: Sequence, body: NodeSuspected) -> ClusterState | None:
-    """Void if the node was heard after the opinion was formed."""
-    node = state.nodes.get(body.node)
-    if node is None or node.incarnation != body.incarnation or node.status != "healthy":
-        return None
-    if node.last_fact > body.newest_fact:
-        return None
-    return with_node(
-        state,
-        replace(node, status="suspected", since=at, confirmed=False, reason=body.evidence),
-    )
-
-
-def recovered(state: ClusterState, at: Sequence, body: NodeRecovered) -> ClusterState | None:
-    """A flap: nothing had been done about it, and nothing is."""
-    node = state.nodes.get(body.node)
-    if node is None or node.incarnation != body.incarnation or node.status != "suspected":
-        return None
-    return with_node(
-        state, replace(node, status="healthy", since=at, confirmed=False, reason="")
-    )
-
-
-def isolated(state: ClusterState, at: Sequence, body: NodeIsolated) -> ClusterState | None:
-    """The node takes no part in plans; the cluster is planned anew."""
-    node = state.nodes.get(body.node)
-    if node is None or node.status == "isolated":
-        return None
-    status = tables.step(tables.NODE, node.status, "isolated")
-    state = with_node(state, replace(node, status=status, since=at, reason=body.reason))
-    incidents = {
-        name: replace(i, isolated=True) if i.node == body.node and not i.resolved else i
-        for name, i in state.incidents.items()
-    }
-    return want_plan(replace(state, incidents=incidents), at, f"{body.node} isolated")
-
-
-def admitted(state: ClusterState, at: Sequence, body: NodeAdmitted) -> ClusterState | None:
-    """The node may be planned with."""
-    node = state.nodes.get(body.node)
-    if node is None or node.incarnation != body.incarnation:
-        return None
-    if node.status not in ("joining", "returning"):
-        return None
-    state = with_node(state, replace(node, status="healthy", since=at, reason=""))
-    return want_plan(state, at, f"{body.node} joined")
-
-
-def returned(state: ClusterState, at: Sequence, body: NodeReturned) -> ClusterState | None:
-    """An operator says the node is well again."""
-    node = state.nodes.get(body.node)
-    if node is None or node.status != "isolated" or node.reason.startswith("lost"):
-        return None
-    return with_node(state, replace(node, status="returning", since=at, reason=body.reason))
 
 
 # --- incidents --------------------------------------------------------------------------------
@@ -137,7 +73,8 @@ def escalated(state: ClusterState, at: Sequence, body: IncidentEscalated) -> Clu
         severity=body.severity,
         node=body.node if body.node is not None else incident.node,
         worker=body.worker if body.worker is not None else incident.worker,
-        what=f"{incident.what}; {body.reason}",
+        # What a peer reported was a symptom; now the cause is known.
+        what=body.reason if incident.severity == 3 else f"{incident.what}; {body.reason}",
         evidence=(*incident.evidence, *(c.at for c in mine)),
     )
     return replace(
@@ -147,10 +84,14 @@ def escalated(state: ClusterState, at: Sequence, body: IncidentEscalated) -> Clu
     )
 
 
-def resolved(state: ClusterState, at: Sequence, body: IncidentResolved) -> ClusterState | None:
-    """The incident is over."""
+def resolved(
+    state: ClusterState, at: Sequence, body: IncidentResolved, decided_at: Sequence
+) -> ClusterState | None:
+    """The incident is over. Void if more evidence came to it since that was decided."""
     incident = state.incidents.get(body.incident)
     if incident is None or incident.resolved:
+        return None
+    if max(incident.evidence, default=0) > decided_at:
         return None
     incident = replace(incident, resolved=at, outcome=body.outcome)
     state = replace(state, incidents=put(state.incidents, body.incident, incident))

@@ -2,17 +2,19 @@
 
 from unicron.controlplane.core import tables
 from unicron.controlplane.core.change import (
+    add_cause,
     break_generation,
     put,
     replace,
     to_phase,
     to_status,
+    want_plan,
     with_task,
     with_worker,
 )
-from unicron.controlplane.core.fold_fleet import want_plan
 from unicron.controlplane.core.state import (
     Answer,
+    Cause,
     ClusterState,
     Member,
     TaskState,
@@ -21,16 +23,19 @@ from unicron.controlplane.core.state import (
 from unicron.events import (
     Generation,
     GenerationClosed,
+    Incarnation,
     MemberCommitted,
     MemberFinished,
     MemberQuiesced,
     MemberReady,
+    OrderedMember,
     Sequence,
     TaskCompleted,
     TaskFailed,
     TaskSubmitted,
     TransitionCompleted,
     TransitionOrdered,
+    WorkerId,
 )
 
 
@@ -45,33 +50,56 @@ def submitted(state: ClusterState, at: Sequence, body: TaskSubmitted) -> Cluster
 def generation_closed(
     state: ClusterState, at: Sequence, body: GenerationClosed
 ) -> ClusterState | None:
-    """Members are told to stop; their answers are awaited from here on."""
+    """Members are told to stop; their answers are awaited from here on. It counts as the cost of
+    a fault unless it is the plan that stops the task."""
     task = state.tasks.get(body.task)
     if task is None or task.phase not in ("running", "ordered"):
         return None
     if body.generation != task.generation:
         return None
+    fault = bool(task.broken) or task.overdue
     task = replace(
         to_phase(task, "closed", at),
         close=at,
         answers={},
         ready={},
         committed={},
-        closes=task.closes + 1,
+        finished={},
+        closes=task.closes + fault,
     )
     return with_task(state, task)
 
 
-def awaited(state: ClusterState, task: TaskState) -> tuple[str, ...]:
-    """Workers whose answer the closed generation still waits for: members and joiners that are
-    alive and have not answered. Sorted."""
+def awaited(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:
+    """Workers whose answer the closed generation still waits for: members, joiners and others of
+    the task that may hold its state, as far as they are alive and have not answered. Sorted."""
     involved = {m.worker: m.incarnation for m in task.members}
     involved |= {m.worker: m.incarnation for m in task.target}
     return tuple(
-        name
-        for name, incarnation in sorted(involved.items())
-        if name not in task.answers and _stands(state, name, incarnation)
+        worker.worker
+        for _, worker in sorted(state.workers.items())
+        if worker.task == task.spec.task
+        and worker.status in ("prepared", "member")
+        and (worker.joined or involved.get(worker.worker) == worker.incarnation)
+        and not answer_of(task, worker)
     )
+
+
+def answer_of(task: TaskState, worker: WorkerState) -> Answer | None:
+    """What this life of the worker answered to the newest close."""
+    answer = task.answers.get(worker.worker)
+    return answer if answer is not None and answer.incarnation == worker.incarnation else None
+
+
+def in_transition(state: ClusterState, task: TaskState) -> bool:
+    """A generation is being formed, or it isn't known yet who can form the next one."""
+    return task.phase == "ordered" or (task.phase == "closed" and bool(awaited(state, task)))
+
+
+def is_parked(state: ClusterState, task: TaskState) -> bool:
+    """The plan gives it no device, and it stands still."""
+    parked = task.allocation is not None and not task.allocation.slots
+    return parked and task.phase in ("idle", "closed") and not in_transition(state, task)
 
 
 def _stands(state: ClusterState, name: str, incarnation: int) -> bool:
@@ -90,9 +118,10 @@ def quiesced(
     task = state.tasks[worker.task]
     if task.phase != "closed" or body.generation != task.generation:
         return state
-    if body.worker in task.answers:
+    if answer_of(task, worker) is not None:
         return state
     answer = Answer(
+        incarnation=worker.incarnation,
         iteration=body.iteration,
         kept=body.kept,
         reduced=body.reduced,
@@ -100,10 +129,15 @@ def quiesced(
         at=at,
     )
     iteration = max(task.iteration, body.iteration)
-    return with_task(
-        state,
-        replace(task, answers=put(task.answers, body.worker, answer), iteration=iteration),
-    )
+    task = replace(task, answers=put(task.answers, body.worker, answer), iteration=iteration)
+    return _joined(with_task(state, task), worker, body.iteration)
+
+
+def _joined(state: ClusterState, worker: WorkerState, iteration: int) -> ClusterState:
+    """It holds the training state; note since when."""
+    if worker.joined or iteration < 0:
+        return state
+    return with_worker(state, replace(worker, joined_at=iteration))
 
 
 def transition_ordered(
@@ -113,47 +147,53 @@ def transition_ordered(
     task = state.tasks.get(body.task)
     if task is None or body.generation != task.generation + 1:
         return None
-    if body.planned != (task.phase == "running"):
+    if task.phase not in (("running",) if body.planned else ("idle", "closed")):
         return None
-    members = task.members
-    if not body.planned:
-        members = tuple(
-            Member(worker=m.worker, incarnation=m.incarnation, rank=m.rank) for m in body.members
-        )
-        state = _leave_out(state, task, body)
-    task = replace(
+    formed = replace(
         to_phase(task, "ordered", at),
         generation=body.generation,
-        members=members,
         target=body.members,
         planned=body.planned,
         order=at,
-        broken=(),
-        broken_by="",
         answers={},
         ready={},
         committed={},
-        finished={},
     )
-    state = with_task(state, task)
+    if not body.planned:
+        state = _leave_out(state, task, body)
+        members = _members(body.members)
+        formed = replace(formed, members=members, broken=(), broken_by="", finished={})
+    # What broke the old generation of a planned one, or was finished in it, since the decision
+    # was made, still stands: its members train on in it.
+    state = with_task(state, formed)
     # Facts may have landed between the decision's basis and the decision itself: a member that
     # is gone already breaks the generation it was just ordered into.
-    for member in body.members:
-        if not _stands(state, member.worker, member.incarnation):
-            why = f"{member.worker} is gone"
-            state = break_generation(state, body.task, member.worker, at, why)
+    for name, incarnation in sorted(_everybody(formed)):
+        if not _stands(state, name, incarnation):
+            state = break_generation(state, body.task, name, at, f"{name} is gone")
     return state
+
+
+def _everybody(task: TaskState) -> set[tuple[WorkerId, Incarnation]]:
+    """Who stands in the running generation or is wanted by the next one, with their lives."""
+    return {(m.worker, m.incarnation) for m in task.members} | {
+        (m.worker, m.incarnation) for m in task.target
+    }
+
+
+def _members(ordered: tuple[OrderedMember, ...]) -> tuple[Member, ...]:
+    return tuple(Member(worker=m.worker, incarnation=m.incarnation, rank=m.rank) for m in ordered)
 
 
 def _leave_out(state: ClusterState, task: TaskState, body: TransitionOrdered) -> ClusterState:
     """Former members that aren't ordered in wait as prepared, if they still live."""
     ordered = {m.worker for m in body.members}
-    for member in (*task.members, *task.target):
-        worker = state.workers.get(member.worker)
-        if worker is None or member.worker in ordered:
+    for name, incarnation in sorted(_everybody(task)):
+        worker = state.workers.get(name)
+        if worker is None or name in ordered:
             continue
-        if worker.incarnation == member.incarnation and worker.status == "member":
-            state = with_worker(state, replace(to_status(worker, "prepared"), joined=False))
+        if worker.incarnation == incarnation and worker.status == "member":
+            state = with_worker(state, to_status(worker, "prepared"))
     return state
 
 
@@ -164,17 +204,17 @@ def ready(
     task = state.tasks[worker.task]
     if task.phase != "ordered" or body.generation != task.generation:
         return state
-    if all(m.worker != body.worker for m in task.target):
+    if all((m.worker, m.incarnation) != (body.worker, body.incarnation) for m in task.target):
         return state
     if worker.status == "prepared":
-        state = with_worker(state, replace(to_status(worker, "member"), joined=True))
+        state = with_worker(state, to_status(worker, "member"))
+    state = _joined(state, state.workers[worker.worker], body.iteration)
     iteration = max(task.iteration, body.iteration)
-    task = replace(
-        task, ready=put(task.ready, body.worker, body.iteration), iteration=iteration
-    )
+    task = replace(task, ready=put(task.ready, body.worker, body.iteration), iteration=iteration)
     state = with_task(state, task)
     if len(set(task.ready.values())) > 1:
         why = f"members stand at different iterations: {sorted(task.ready.items())}"
+        state = add_cause(state, Cause(at=at, severity=3, what=why, task=worker.task))
         return break_generation(state, worker.task, worker.worker, at, why)
     return state
 
@@ -186,32 +226,30 @@ def transition_completed(
     task = state.tasks.get(body.task)
     if task is None or task.phase != "ordered" or body.generation != task.generation:
         return None
-    members = tuple(
-        Member(worker=m.worker, incarnation=m.incarnation, rank=m.rank) for m in task.target
-    )
+    members = _members(task.target)
     state = _retire(state, task, members)
-    task = replace(to_phase(task, "running", at), members=members, target=(), planned=False)
+    task = replace(to_phase(task, "running", at), members=members, target=(), planned=False, late=0)
     return with_task(state, task)
 
 
-def _retire(
-    state: ClusterState, task: TaskState, members: tuple[Member, ...]
-) -> ClusterState:
+def _retire(state: ClusterState, task: TaskState, members: tuple[Member, ...]) -> ClusterState:
     """Members of the old generation that the new one leaves out (a planned shrink)."""
     staying = {m.worker for m in members}
     for member in task.members:
         worker = state.workers.get(member.worker)
         if worker is not None and member.worker not in staying and worker.status == "member":
-            state = with_worker(state, replace(to_status(worker, "prepared"), joined=False))
+            state = with_worker(state, to_status(worker, "prepared"))
     return state
 
 
 def committed(
-    state: ClusterState, body: MemberCommitted, worker: WorkerState
+    state: ClusterState, at: Sequence, body: MemberCommitted, worker: WorkerState
 ) -> ClusterState:
     """A member's first commit in its generation."""
     task = state.tasks[worker.task]
     if body.generation != task.generation or task.phase not in ("ordered", "running"):
+        return state
+    if (worker.worker, worker.incarnation) not in _everybody(task):
         return state
     return with_task(
         state,
@@ -224,11 +262,13 @@ def committed(
 
 
 def finished(
-    state: ClusterState, body: MemberFinished, worker: WorkerState
+    state: ClusterState, at: Sequence, body: MemberFinished, worker: WorkerState
 ) -> ClusterState:
-    """A member has committed the last iteration."""
+    """A member has committed the last iteration. After a close it says so in its answer."""
     task = state.tasks[worker.task]
-    if task.phase in tables.ENDED or not _current(task, body.generation):
+    if task.phase not in ("ordered", "running") or not _current(task, body.generation):
+        return state
+    if (worker.worker, worker.incarnation) not in _everybody(task):
         return state
     return with_task(
         state,

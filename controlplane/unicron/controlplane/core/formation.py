@@ -7,9 +7,10 @@ the interrupted iteration, the rest is shared out by the gradient tree's rule.
 
 from dataclasses import dataclass
 
+from unicron.controlplane.core.fold_task import answer_of
 from unicron.controlplane.core.rules_worker import slot_workers, usable
 from unicron.controlplane.core.state import Answer, ClusterState, TaskState, WorkerState
-from unicron.events import NodeId, OrderedMember, node_of
+from unicron.events import NodeId, OrderedMember, WorkerId, node_of
 from unicron.events.gradient_tree import assign
 
 
@@ -23,11 +24,11 @@ class Formation:
     reason: str
 
 
-def seats(ranked: list[tuple[str, int]]) -> list[str]:
+def seats(ranked: list[tuple[WorkerId, int]]) -> list[WorkerId]:
     """Names by new rank, for survivors with their old ranks: those whose rank still exists keep
     it, the others fill the holes in the order of their old ranks."""
     size = len(ranked)
-    placed: dict[int, str] = {rank: name for name, rank in ranked if rank < size}
+    placed: dict[int, WorkerId] = {rank: name for name, rank in ranked if rank < size}
     others = [name for name, rank in sorted(ranked, key=lambda r: r[1]) if rank >= size]
     for rank in range(size):
         if rank not in placed:
@@ -35,123 +36,163 @@ def seats(ranked: list[tuple[str, int]]) -> list[str]:
     return [placed[rank] for rank in range(size)]
 
 
-def _holders(state: ClusterState, task: TaskState) -> list[tuple[str, int]]:
-    """(worker, rank) of those who stopped, hold training state and may go on. A joiner of a
-    planned transition that had its state before the transition broke is one of them."""
-    ranks = {m.worker: (m.incarnation, m.rank) for m in task.members}
-    ranks |= {m.worker: (m.incarnation, m.rank) for m in task.target}
-    wanted = set(slot_workers(task))
+def holders(state: ClusterState, task: TaskState) -> list[tuple[WorkerId, int]]:
+    """(worker, rank) of those who stopped, hold training state and are alive. A joiner of a
+    planned transition that had its state before the transition broke is one of them, and so is
+    who was left out before but still holds an older state."""
+    ranks = {m.worker: m.rank for m in task.members} | {m.worker: m.rank for m in task.target}
     taken: set[int] = set()
-    holders = []
-    for name, (incarnation, rank) in sorted(ranks.items()):
-        worker = state.workers.get(name)
-        answer = task.answers.get(name)
-        if worker is None or worker.incarnation != incarnation or name not in wanted:
+    found = []
+    for _, worker in sorted(state.workers.items()):
+        answer = answer_of(task, worker)
+        if worker.task != task.spec.task or answer is None or answer.iteration < 0:
             continue
-        if worker.status in ("member", "prepared") and answer and answer.iteration >= 0:
+        if worker.status in ("member", "prepared"):
+            rank = ranks.get(worker.worker, len(ranks))
             while rank in taken:  # an old and a new rank may coincide
                 rank += 1
             taken.add(rank)
-            holders.append((name, rank))
-    return holders
+            found.append((worker.worker, rank))
+    return found
 
 
 def survivors(state: ClusterState, task: TaskState) -> Formation | None:
-    """The next generation out of those who stopped and hold state; None if nobody does.
+    """The next generation out of those who stopped and hold state; None if it can't be formed now.
+
+    If the allocation has lost the newest state, who holds it hands it over: it stays until the
+    others have it, and leaves by a planned transition.
+    """
+    wanted = slot_workers(task)
+    ranked = holders(state, task)
+    if not ranked or not wanted:
+        return None
+    staying = [(name, rank) for name, rank in ranked if name in wanted]
+    inside = [task.answers[name] for name, _ in staying]
+    reach = max((a.iteration + a.reduced for a in inside), default=-1)
+    furthest = max(ranked, key=lambda r: _progress(task.answers[r[0]]))
+    if task.answers[furthest[0]].iteration <= reach:
+        return _go_on(state, task, seats(staying), [])
+    room = task.spec.micro_batches - 1
+    if staying:
+        return _go_on(state, task, seats([*staying[:room], furthest]), [])
+    joiners = _warm(state, task)
+    return _go_on(state, task, [furthest[0]], joiners[:room]) if joiners else None
+
+
+def _progress(answer: Answer) -> tuple[int, bool, int]:
+    return answer.iteration, answer.reduced, len(answer.kept)
+
+
+def _warm(state: ClusterState, task: TaskState) -> list[WorkerId]:
+    """The allocation's workers, if all that can be are prepared; otherwise nobody yet."""
+    names = [n for n in slot_workers(task) if usable(state, node_of(n))]
+    workers = [state.workers.get(n) for n in names]
+    warm = [
+        w.worker
+        for w in workers
+        if w is not None and w.task == task.spec.task and w.status in ("prepared", "member")
+    ]
+    return warm if len(warm) == len(names) else []
+
+
+def _go_on(
+    state: ClusterState, task: TaskState, order: list[WorkerId], joiners: list[WorkerId]
+) -> Formation:
+    """`order`: who holds state, by rank; `joiners` follow and get theirs from them.
 
     If anyone has stepped (stands one iteration ahead), everybody had voted, so all step forward;
-    if all hold the reduced gradient, all step forward; otherwise it is reduced again from the
-    micro-batches that were kept (design §8).
+    if all who have come furthest hold the reduced gradient, they step forward; otherwise it is
+    reduced again from the micro-batches that were kept (design §8).
     """
-    holders = _holders(state, task)
-    if not holders:
-        return None
-    order = seats(holders)
     answers = {name: task.answers[name] for name in order}
     newest = max(a.iteration for a in answers.values())
-    together = all(a.iteration == newest for a in answers.values())
-    if together and all(a.reduced for a in answers.values()):
-        goal, stepping = newest + 1, frozenset(order)
+    furthest = {name: a for name, a in answers.items() if a.iteration == newest}
+    if all(a.reduced for a in furthest.values()):
+        goal, stepping = newest + 1, set(furthest)
     else:
         goal = newest
-        behind = {n for n, a in answers.items() if a.iteration == newest - 1 and a.reduced}
-        stepping = frozenset(behind)
-    donor = _donor(order, answers, goal, stepping)
-    kept = {
-        rank: answers[name].kept
-        for rank, name in enumerate(order)
-        if answers[name].iteration == goal
-    }
-    shares = assign(task.spec.micro_batches, len(order), kept)
+        stepping = {n for n, a in answers.items() if a.iteration == newest - 1 and a.reduced}
+    kept = _kept(task.spec.micro_batches, order, answers, goal)
+    standing = [name in kept or name in stepping for name in order] + [False] * len(joiners)
+    people = [*order, *joiners]
+    shares = assign(
+        task.spec.micro_batches,
+        len(people),
+        {rank: kept[name] for rank, name in enumerate(order) if name in kept},
+    )
     members = tuple(
-        _survivor(state, name, rank, answers[name], goal, stepping, donor, shares[rank])
-        for rank, name in enumerate(order)
+        OrderedMember(
+            worker=name,
+            incarnation=state.workers[name].incarnation,
+            node=state.workers[name].node,
+            rank=rank,
+            keeps=kept.get(name, ()),
+            owes=tuple(m for m in shares[rank] if m not in kept.get(name, ())),
+            step_forward=name in stepping,
+            state_from=None if standing[rank] else standing.index(True),
+        )
+        for rank, name in enumerate(people)
     )
     lost = len(task.members) - len(order)
     gone = f"{lost} of {len(task.members)} members gone, " if lost > 0 else ""
+    come = f", {len(joiners)} join" if joiners else ""
     return Formation(
         members=members,
         iteration=goal,
         store_node=_store(state, members, task.generation),
-        reason=f"{gone}{len(order)} go on",
+        reason=f"{gone}{len(order)} go on{come}",
     )
 
 
-def _donor(
-    order: list[str], answers: dict[str, Answer], goal: int, stepping: frozenset[str]
-) -> int:
-    """Rank of the first member that will stand at `goal` by itself."""
-    for rank, name in enumerate(order):
-        if answers[name].iteration == goal or name in stepping:
-            return rank
-    raise AssertionError("the newest member stands at the goal")
-
-
-def _survivor(
-    state: ClusterState,
-    name: str,
-    rank: int,
-    answer: Answer,
-    goal: int,
-    stepping: frozenset[str],
-    donor: int,
-    share: tuple[int, ...],
-) -> OrderedMember:
-    worker = state.workers[name]
-    keeps = answer.kept if answer.iteration == goal else ()
-    lagging = answer.iteration != goal and name not in stepping
-    return OrderedMember(
-        worker=worker.worker,
-        incarnation=worker.incarnation,
-        node=worker.node,
-        rank=rank,
-        keeps=tuple(sorted(keeps)),
-        owes=tuple(m for m in share if m not in keeps),
-        step_forward=name in stepping,
-        state_from=donor if lagging else None,
-    )
+def _kept(
+    micro_batches: int, order: list[WorkerId], answers: dict[WorkerId, Answer], goal: int
+) -> dict[WorkerId, tuple[int, ...]]:
+    """Who stands at the goal keeps what it has done of it. No two members can have done the same;
+    should one say so all the same, it is left out here and starts clean, from a donor's state."""
+    seen: set[int] = set()
+    kept: dict[WorkerId, tuple[int, ...]] = {}
+    for name in order:
+        mine = tuple(sorted(answers[name].kept))
+        if answers[name].iteration != goal:
+            continue
+        fresh = len({*mine}) == len(mine) and all(0 <= m < micro_batches for m in mine)
+        if fresh and not seen & {*mine}:
+            kept[name] = mine
+            seen |= {*mine}
+    if not kept and goal in {a.iteration for a in answers.values()}:
+        first = next(name for name in order if answers[name].iteration == goal)
+        kept[first] = ()
+    return kept
 
 
 def planned(state: ClusterState, task: TaskState) -> Formation | None:
     """The generation that the allocation asks for, once every joiner is warm; None if the
-    running one is already what is wanted, or joiners are still warming up."""
+    running one is already what is wanted, or joiners are still warming up.
+
+    A joiner whose device another task hasn't left yet is not waited for. If nobody stays, rank 0
+    does until the joiners have the state.
+    """
     members = {m.worker: m.rank for m in task.members}
     wanted = slot_workers(task)
-    joiners = []
+    joiners: list[WorkerState] = []
     for name in wanted:
         worker = state.workers.get(name)
-        if name in members or not usable(state, name.rpartition("/")[0]):
+        if name in members or not usable(state, node_of(name)):
             continue
-        if worker is None or worker.status in ("ordered", "started", "exited", "lost"):
+        if worker is None or worker.status in ("exited", "lost"):
             return None
-        if worker.status == "prepared" and worker.task == task.spec.task:
-            joiners.append(worker)
+        if worker.task == task.spec.task:
+            if worker.status in ("ordered", "started"):
+                return None
+            joiners += [worker] if worker.status == "prepared" else []
     staying = [(name, rank) for name, rank in members.items() if name in wanted]
+    if not staying and joiners:
+        staying = [(name, rank) for name, rank in members.items() if rank == 0]
+        joiners = joiners[: task.spec.micro_batches - 1]
     leaving = len(members) - len(staying)
     if not staying or (not joiners and not leaving):
         return None
-    order = seats(staying)
-    known = [state.workers[name] for name in order]
+    known = [state.workers[name] for name in seats(staying)]
     people = tuple(
         _plain(worker, rank, 0 if rank >= len(known) else None)
         for rank, worker in enumerate([*known, *joiners])
@@ -166,10 +207,8 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
 
 def first(state: ClusterState, task: TaskState) -> Formation | None:
     """All workers of the allocation, from the initial state; None until all are warm."""
-    wanted = [n for n in slot_workers(task) if usable(state, n.rpartition("/")[0])]
-    workers = [state.workers.get(name) for name in wanted]
-    ready = [w for w in workers if w is not None and w.status in ("prepared", "member")]
-    if not wanted or len(ready) != len(wanted):
+    ready = [state.workers[name] for name in _warm(state, task)]
+    if not ready:
         return None
     shares = assign(task.spec.micro_batches, len(ready))
     members = tuple(
@@ -184,12 +223,14 @@ def first(state: ClusterState, task: TaskState) -> Formation | None:
         )
         for rank, worker in enumerate(ready)
     )
-    again = "starts again from the initial state: no member is left" if task.generation else "starts"
+    again = (
+        "starts again from the initial state: no member is left" if task.generation else "starts"
+    )
     return Formation(
         members=members,
         iteration=0,
         store_node=_store(state, members, task.generation),
-        reason=f"{task.spec.task} {again}",
+        reason=f"{task.spec.task} {again if task.generation else 'starts'}",
     )
 
 
@@ -205,9 +246,7 @@ def _plain(worker: WorkerState, rank: int, donor: int | None) -> OrderedMember:
     )
 
 
-def _store(
-    state: ClusterState, members: tuple[OrderedMember, ...], generation: int
-) -> NodeId:
+def _store(state: ClusterState, members: tuple[OrderedMember, ...], generation: int) -> NodeId:
     """A member's node whose agent hosts the store; another one each time, so that a store that
     doesn't work can't break two generations in a row."""
     nodes = sorted({node_of(m.worker) for m in members if m.state_from in (None, -1)})

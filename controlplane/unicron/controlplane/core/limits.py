@@ -22,15 +22,21 @@ STOP_MS: Final = 10000
 #: From PlanRequested to PlanSolved.
 SOLVE_MS: Final = 20000
 
+#: From the last rejected answer of the planner to another try.
+REPLAN_MS: Final = 60000
+
 #: Orders that nobody has confirmed are said again this often.
 RESEND_MS: Final = 1000
 
-#: The same failure of the same worker climbs a level unless this many iterations lie between.
+#: The same failure of the same worker climbs a level unless it trained this many iterations in
+#: between.
 SIGNATURE_MEMORY_ITERATIONS: Final = 3
 #: Generations that faults may cost a task before it is given up.
 FAULT_GENERATIONS_MAX: Final = 100
 #: Answers of the planner that may be rejected in a row before the local answer stays.
 PLAN_FAILURES_MAX: Final = 3
+#: Devices of one node that are planned with; an agent that claims more isn't believed.
+NODE_DEVICES_MAX: Final = 64
 #: Earlier lives of one source that are remembered, to tell a late fact from a new life.
 PAST_INCARNATIONS_MAX: Final = 16
 

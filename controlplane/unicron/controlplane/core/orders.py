@@ -32,5 +32,7 @@ def open_orders(state: ClusterState) -> tuple[OpenOrder, ...]:
         if worker.status == "ordered":
             orders.append(OpenOrder(worker.order, "node", worker.node))
         if worker.status == "stopping":
+            if not worker.begun:  # an agent that never heard of the start can't confirm the stop
+                orders.append(OpenOrder(worker.order, "node", worker.node))
             orders.append(OpenOrder(worker.stop_order, "node", worker.node))
     return tuple(sorted(orders, key=lambda o: o.seq))

@@ -3,8 +3,8 @@
 from typing import Final
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.state import ClusterState, TaskState
-from unicron.events import Allocation, NodeId, TaskId
+from unicron.controlplane.core.state import ClusterState, NodeState, TaskState
+from unicron.events import Allocation, NodeId, TaskId, TaskSpec
 from unicron.planner.cost import GPTShape, options_for
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
@@ -41,9 +41,7 @@ def active(state: ClusterState) -> list[TaskState]:
 def problem_of(state: ClusterState) -> PlanProblem:
     """All tasks that have not ended, on all nodes that may be used."""
     nodes = tuple(
-        NodeSupply(
-            node=n.node, kind=n.device_kind, rack=n.rack, devices=tuple(range(n.devices))
-        )
+        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=tuple(range(n.devices)))
         for n in sorted(state.nodes.values(), key=lambda n: n.node)
         if n.status in ("healthy", "suspected")
     )
@@ -57,6 +55,10 @@ def problem_of(state: ClusterState) -> PlanProblem:
     )
 
 
+def _devices(node: NodeState) -> tuple[int, ...]:
+    return tuple(range(min(node.devices, limits.NODE_DEVICES_MAX)))
+
+
 def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
     spec = task.spec
     current = task.allocation if task.allocation is not None and task.allocation.slots else None
@@ -66,7 +68,7 @@ def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
         weight_milli=spec.weight_milli,
         min_devices=spec.min_devices,
         max_devices=spec.max_devices,
-        options=_options(task, kind),
+        options=options_of(spec, kind),
         current=None
         if current is None
         else Layout(
@@ -83,8 +85,8 @@ def _usable(state: ClusterState, node: str) -> bool:
     return found is not None and found.status in ("healthy", "suspected")
 
 
-def _options(task: TaskState, kind: str) -> tuple[LayoutOption, ...]:
-    spec = task.spec
+def options_of(spec: TaskSpec, kind: str) -> tuple[LayoutOption, ...]:
+    """Every layout the task could run in on devices of this kind. Raises BadProblem."""
     model = spec.model
     shape = GPTShape(
         layers=model.num_layers,

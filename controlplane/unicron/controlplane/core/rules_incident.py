@@ -1,7 +1,9 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_fleet import closed
+from unicron.controlplane.core.fold_node import LOST, closed
+from unicron.controlplane.core.fold_task import is_parked
+from unicron.controlplane.core.rules_worker import slot_workers
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
@@ -50,11 +52,13 @@ def _agent_closed(state: ClusterState, node: NodeState) -> bool:
 
 
 def _incident_of(state: ClusterState, node: NodeState) -> IncidentId | None:
-    for task in state.tasks.values():
-        if task.incident and any(
-            w.node == node.node and w.task == task.spec.task for w in state.workers.values()
-        ):
-            return task.incident
+    """The open incident that the node's failure is part of, if there is one."""
+    for incident in _open(state):
+        if incident.node == node.node:
+            return incident.incident
+    for incident in _open(state):
+        if any(w.node == node.node and w.task == incident.task for w in state.workers.values()):
+            return incident.incident
     return None
 
 
@@ -92,36 +96,23 @@ def _escalate(incident: IncidentState, cause: Cause) -> Verdict:
 
 
 def isolate(state: ClusterState) -> Verdict | None:
-    """SEV1: the node takes no part until it returns."""
-    for incident in _open(state):
-        node = state.nodes.get(incident.node) if incident.node is not None else None
-        if incident.severity == 1 and node is not None and not incident.isolated:
-            if node.status in _APART:
-                continue
-            body = NodeIsolated(node=node.node, reason=_reason(node, incident))
-            return Verdict(
-                body=body,
-                cause=incident.evidence[-1:] or (incident.opened,),
-                incident=incident.incident,
-            )
+    """SEV1: the node takes no part until it returns, whichever incident its failure belongs to."""
     for node in sorted(state.nodes.values(), key=lambda n: n.node):
-        if node.status == "lost" and node.reason.startswith("lost"):
-            body = NodeIsolated(node=node.node, reason=node.reason)
-            return Verdict(body=body, cause=(node.since,), incident=_incident_of(state, node))
+        if node.status == "lost" and node.reason.startswith(LOST):
+            reason = node.reason
+        elif node.sick and node.status not in ("isolated", "lost"):
+            reason = f"sick: {node.sick}"
+        else:
+            continue
+        incident = _incident_of(state, node)
+        evidence = state.incidents[incident].evidence if incident is not None else ()
+        body = NodeIsolated(node=node.node, reason=reason)
+        return Verdict(body=body, cause=evidence[-1:] or (node.since,), incident=incident)
     return None
 
 
-_APART = frozenset({"isolated", "returning", "joining"})
-
-
-def _reason(node: NodeState, incident: IncidentState) -> str:
-    return node.reason if node.status == "lost" else f"sick: {incident.what}"
-
-
 def _open(state: ClusterState) -> list[IncidentState]:
-    return sorted(
-        (i for i in state.incidents.values() if not i.resolved), key=lambda i: i.opened
-    )
+    return sorted((i for i in state.incidents.values() if not i.resolved), key=lambda i: i.opened)
 
 
 def admit(state: ClusterState) -> Verdict | None:
@@ -155,12 +146,11 @@ def _outcome(state: ClusterState, task: TaskState) -> str:
     planning = state.plan.wanted and state.plan.failures < limits.PLAN_FAILURES_MAX
     if state.plan.request or planning or any(c.task == task.spec.task for c in state.causes):
         return ""
-    if task.allocation is not None and not task.allocation.slots:
+    if is_parked(state, task):
         return "parked: goes on when a node joins that can carry it"
     members = {m.worker for m in task.members}
     if task.phase != "running" or task.broken or set(task.committed) != members:
         return ""
-    wanted = {f"{n}/{d}" for n, d in task.allocation.slots} if task.allocation else set()
-    if members != wanted:
+    if members != {*slot_workers(task)}:
         return ""
     return f"trains on {len(members)} devices, generation {task.generation}"

@@ -1,6 +1,7 @@
 """Rules about plans: the local answer at once, the solver's when it comes, if it still holds."""
 
 from unicron.controlplane.core import limits
+from unicron.controlplane.core.fold_task import in_transition
 from unicron.controlplane.core.problem import (
     active,
     allocations_of,
@@ -35,7 +36,8 @@ def adopt_local(state: ClusterState) -> Verdict | None:
         reason="the hit task goes on with what it has left",
         explanation=tuple(_say(state, a) for a in changed),
     )
-    since = max(state.nodes[n].since for t in hit for n in _lame(state, t) if n in state.nodes)
+    nodes = [state.nodes[n].since for t in hit for n in _lame(state, t) if n in state.nodes]
+    since = max(nodes, default=hit[0].planned_at)
     return Verdict(body=body, cause=(since,), incident=hit[0].incident)
 
 
@@ -68,7 +70,7 @@ def request(state: ClusterState) -> Verdict | None:
         return None
     if not active(state):
         return None
-    if any(t.phase in ("closed", "ordered") for t in state.tasks.values()):
+    if any(in_transition(state, t) for t in active(state)):
         return None  # what stands still is dealt with first; its answer changes the problem
     body = PlanRequested(reason=plan.reason)
     incident = next((t.incident for t in active(state) if t.incident), None)
@@ -81,7 +83,7 @@ def take_answer(state: ClusterState) -> Verdict | None:
     if not plan.answer:
         return None
     stale = plan.error or plan.wanted > plan.request
-    if not stale and any(t.phase in ("closed", "ordered") for t in active(state)):
+    if not stale and any(in_transition(state, t) for t in active(state)):
         return None  # what a task in transition will need is not known yet
     why_not = _why_not(state)
     incident = next((t.incident for t in active(state) if t.incident), None)
@@ -109,9 +111,12 @@ def _why_not(state: ClusterState) -> str:
     if plan.wanted > plan.request:
         return f"since then #{plan.wanted}: {plan.reason}"
     problem = problem_of(state)
+    must_run = {t.task for t in problem.tasks if t.min_devices}
     given = Plan(
         source=plan.source,
         assignments=tuple(assignment_of(a) for a in plan.answered),
+        # The log doesn't name them: they follow from the allocations.
+        relaxed=tuple(a.task for a in plan.answered if not a.slots and a.task in must_run),
         value_gflops_milli=plan.value,
         waf_milli=plan.waf_milli,
         computed_at=state.seq,

@@ -1,18 +1,19 @@
 """Rules about generations: close a broken one, order the next, complete it, end the task."""
 
-from unicron.controlplane.core import formation, limits, tables
+from unicron.controlplane.core import formation, limits
+from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.core.fold_task import awaited
-from unicron.controlplane.core.rules_worker import usable
+from unicron.controlplane.core.rules_worker import slot_workers, stop_order, usable
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Generation,
     GenerationClosed,
+    Sequence,
     TaskCompleted,
     TaskFailed,
     TransitionCompleted,
     TransitionOrdered,
-    WorkerStopOrdered,
 )
 
 
@@ -24,40 +25,32 @@ def _tasks(state: ClusterState, *phases: str) -> list[TaskState]:
 
 
 def close_generation(state: ClusterState) -> Verdict | None:
-    """A generation that something broke, or that isn't ready within the limit, is closed."""
+    """A generation that something broke, that isn't ready within the limit, or whose task the
+    plan parks, is closed."""
     for task in _tasks(state, "running", "ordered"):
-        late = task.phase == "ordered" and task.overdue
-        if not task.broken and not late:
-            continue
         if _all_finished(task):
             continue  # nothing is left to be interrupted: the task completes instead
-        reason = task.broken_by if task.broken else "not all members were ready within the limit"
-        body = GenerationClosed(
-            task=task.spec.task, generation=task.generation, reason=reason
-        )
-        cause = task.broken[:1] or (task.order,)
-        return Verdict(body=body, cause=cause, incident=task.incident)
+        if task.broken:
+            reason = task.broken_by
+        elif task.phase == "ordered" and task.overdue:
+            reason = "not all members were ready within the limit"
+        elif task.phase == "running" and task.allocation is not None and not slot_workers(task):
+            reason = "the plan parks the task"
+        else:
+            continue
+        body = GenerationClosed(task=task.spec.task, generation=task.generation, reason=reason)
+        basis = task.order if task.phase == "ordered" else task.planned_at
+        return Verdict(body=body, cause=task.broken[:1] or (basis,), incident=task.incident)
     return None
 
 
-def fence_silent(state: ClusterState) -> Verdict | None:
-    """Whoever didn't answer within the limit must go before the others go on without it."""
+def fence(state: ClusterState) -> Verdict | None:
+    """Whoever failed, but may still be there, must go before the others go on without it."""
     for task in _tasks(state, "closed"):
-        if not task.overdue:
-            continue
-        for name in awaited(state, task):
-            worker = state.workers[name]
-            if worker.status not in ("prepared", "member"):
-                continue
-            body = WorkerStopOrdered(
-                task=task.spec.task,
-                worker=worker.worker,
-                incarnation=worker.incarnation,
-                node=worker.node,
-                grace_ms=0,
-                reason=f"no answer within {limits.QUIESCE_MS} ms after the close",
-            )
-            return Verdict(body=body, cause=(task.close,), incident=task.incident)
+        for name in sorted({m.worker for m in task.members} | {m.worker for m in task.target}):
+            worker = state.workers.get(name)
+            if worker is not None and worker.task == task.spec.task and worker.status == "failed":
+                return stop_order(task, worker, "it failed and must go", 0, cause=task.close)
     return None
 
 
@@ -99,9 +92,7 @@ def order_planned(state: ClusterState) -> Verdict | None:
 def order_first(state: ClusterState) -> Verdict | None:
     """Nobody holds the task's state: all workers of the allocation start from the beginning."""
     for task in _tasks(state, "idle", "closed"):
-        if task.phase == "closed" and (
-            awaited(state, task) or formation.survivors(state, task) is not None
-        ):
+        if task.phase == "closed" and (awaited(state, task) or formation.holders(state, task)):
             continue
         formed = formation.first(state, task)
         if formed is not None:
@@ -115,7 +106,7 @@ def _order(
     formed: formation.Formation,
     *,
     planned: bool,
-    cause: tuple[int, ...],
+    cause: tuple[Sequence, ...],
 ) -> Verdict:
     store = state.nodes[formed.store_node]
     body = TransitionOrdered(
@@ -131,7 +122,7 @@ def _order(
         members=formed.members,
         reason=formed.reason,
     )
-    return Verdict(body=body, cause=tuple(c for c in cause if c), incident=task.incident)  # type: ignore[arg-type]
+    return Verdict(body=body, cause=tuple(c for c in cause if c), incident=task.incident)
 
 
 def complete(state: ClusterState) -> Verdict | None:
@@ -173,20 +164,25 @@ def finish_task(state: ClusterState) -> Verdict | None:
     return None
 
 
+def refuse(state: ClusterState) -> Verdict | None:
+    """A task that can't be planned for would make every plan of the cluster impossible."""
+    for task in _tasks(state, "idle"):
+        fault = fault_of(task.spec) if task.allocation is None else ""
+        if fault:
+            return _fail(task, fault)
+    return None
+
+
 def give_up(state: ClusterState) -> Verdict | None:
-    """A task whose faults cost more generations than its budget, or that can't be run at all."""
-    for task in state.tasks.values():
-        if task.phase in tables.ENDED:
-            continue
+    """A task that is itself at fault, or whose faults cost more generations than its budget."""
+    for task in _tasks(state, "idle", "ordered", "running", "closed"):
+        if task.blame:
+            return _fail(task, task.blame)
         if task.closes > limits.FAULT_GENERATIONS_MAX:
             return _fail(
                 task,
                 f"faults cost {task.closes} generations, more than the budget of "
                 f"{limits.FAULT_GENERATIONS_MAX}: find the cause before you submit it again",
-            )
-        if task.spec.tensor_parallel != 1 or task.spec.pipeline_parallel != 1:
-            return _fail(
-                task, "this version trains with tensor and pipeline parallel size 1 only"
             )
     return None
 

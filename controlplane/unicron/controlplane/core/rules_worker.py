@@ -1,11 +1,15 @@
 """Rules about worker processes: start those the allocation wants, stop those nobody wants."""
 
 from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.fold_node import LOST
+from unicron.controlplane.core.fold_task import in_transition
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Incarnation,
     NodeId,
+    Sequence,
+    WorkerId,
     WorkerStartOrdered,
     WorkerStopOrdered,
     worker_id,
@@ -18,7 +22,7 @@ def usable(state: ClusterState, node: str) -> bool:
     return found is not None and found.status in ("healthy", "suspected")
 
 
-def slot_workers(task: TaskState) -> tuple[str, ...]:
+def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
     """Names of the workers that the task's allocation wants, in rank order."""
     if task.allocation is None:
         return ()
@@ -43,9 +47,7 @@ def _occupied(worker: WorkerState) -> bool:
     return worker.status not in ("exited", "lost")
 
 
-def _start(
-    task: TaskState, node: NodeId, device: int, old: WorkerState | None
-) -> Verdict:
+def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) -> Verdict:
     again = old is not None and old.task == task.spec.task and bool(old.failures)
     body = WorkerStartOrdered(
         task=task.spec.task,
@@ -74,33 +76,50 @@ def stop(state: ClusterState) -> Verdict | None:
 
 def _reachable(state: ClusterState, worker: WorkerState) -> bool:
     node = state.nodes.get(worker.node)
-    return node is not None and node.status == "isolated" and not node.reason.startswith("lost")
+    return node is not None and node.status == "isolated" and not node.reason.startswith(LOST)
 
 
 def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
     task = state.tasks[worker.task]
+    involved = _involved(task, worker) and not _in_the_way(state, task, worker)
     grace = 0
     if task.phase in tables.ENDED:
         reason, grace = f"the task {task.phase}", limits.STOP_GRACE_MS
     elif worker.status == "failed":
         reason = "it failed and must go"
-    elif worker.overdue:
-        reason = "it did not get ready within the limit"
-    elif worker.worker not in slot_workers(task) and not _involved(task, worker):
+    elif worker.worker not in slot_workers(task) and not involved:
         reason, grace = "the plan no longer gives it to the task", limits.STOP_GRACE_MS
-    elif not usable(state, worker.node) and not _involved(task, worker):
+    elif not usable(state, worker.node) and not involved:
         reason = f"{worker.node} is isolated"
     else:
         return None
+    return stop_order(task, worker, reason, grace, cause=task.since)
+
+
+def stop_order(
+    task: TaskState, worker: WorkerState, reason: str, grace_ms: int, *, cause: Sequence
+) -> Verdict:
+    """The order to end this life of the worker."""
     body = WorkerStopOrdered(
         task=worker.task,
         worker=worker.worker,
         incarnation=worker.incarnation,
         node=worker.node,
-        grace_ms=grace,
+        grace_ms=grace_ms,
         reason=reason,
     )
-    return Verdict(body=body, cause=(task.since,), incident=task.incident)
+    return Verdict(body=body, cause=(cause,), incident=task.incident)
+
+
+def _in_the_way(state: ClusterState, task: TaskState, worker: WorkerState) -> bool:
+    """Its task stands still, and the plan gives its device to another one."""
+    if task.phase != "closed" or in_transition(state, task):
+        return False
+    return any(
+        worker.worker in slot_workers(other)
+        for other in state.tasks.values()
+        if other.spec.task != task.spec.task and other.phase not in tables.ENDED
+    )
 
 
 def _involved(task: TaskState, worker: WorkerState) -> bool:

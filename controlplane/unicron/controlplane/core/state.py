@@ -9,8 +9,8 @@ import msgspec
 from unicron.events import (
     Allocation,
     Generation,
-    IncidentId,
     Incarnation,
+    IncidentId,
     NodeId,
     OrderedMember,
     Sequence,
@@ -37,7 +37,8 @@ class SourceState(Value, frozen=True, kw_only=True):
 
 
 class NodeState(Value, frozen=True, kw_only=True):
-    """One node. `status` is a key of tables.NODE. `last_fact`: newest fact of its agent."""
+    """One node. `status` is a key of tables.NODE. `last_fact`: newest fact of its agent. `sick`:
+    why it must be kept apart, whatever its agent says, until an operator gives it back."""
 
     node: NodeId
     incarnation: Incarnation
@@ -51,10 +52,11 @@ class NodeState(Value, frozen=True, kw_only=True):
     last_fact: Sequence
     confirmed: bool = False
     reason: str = ""
+    sick: str = ""
 
 
 class Failure(Value, frozen=True, kw_only=True):
-    """One failure of a worker slot: its signature and the task's iteration when it came."""
+    """One failure of a worker slot: its signature and the iteration at which it came."""
 
     signature: str
     iteration: int
@@ -63,8 +65,10 @@ class Failure(Value, frozen=True, kw_only=True):
 class WorkerState(Value, frozen=True, kw_only=True):
     """The newest incarnation of one worker slot. `status` is a key of tables.WORKER.
 
-    `order`: sequence of the start order; `stop_order`: of the stop order or 0; `stop_reason`.
-    `joined`: it has been a ready member. `overdue`: a limit on it passed (start or fence).
+    `order`: sequence of the start order; `stop_order`: of the stop order or 0. `begun`: its agent
+    has heard of it. `joined_at`: the iteration at which it first held the training state, -1
+    before. `overdue`: it outlived its stop. `failures`: those of the slot since it last trained
+    well for a while.
     """
 
     worker: WorkerId
@@ -75,10 +79,16 @@ class WorkerState(Value, frozen=True, kw_only=True):
     status: str
     order: Sequence
     stop_order: Sequence = Sequence(0)
-    joined: bool = False
+    begun: bool = False
+    joined_at: int = -1
     overdue: bool = False
     failures: tuple[Failure, ...] = ()
     spec_digest: str = ""
+
+    @property
+    def joined(self) -> bool:
+        """It holds, or has held, the training state."""
+        return self.joined_at >= 0
 
 
 class Member(Value, frozen=True, kw_only=True):
@@ -92,6 +102,7 @@ class Member(Value, frozen=True, kw_only=True):
 class Answer(Value, frozen=True, kw_only=True):
     """What a member said it holds after its generation was closed (MemberQuiesced)."""
 
+    incarnation: Incarnation
     iteration: int
     kept: tuple[int, ...]
     reduced: bool
@@ -105,8 +116,9 @@ class TaskState(Value, frozen=True, kw_only=True):
     `generation`: highest that the log assigned. `members`: who stands in the running generation
     (in a planned transition: still the old one). `target`: whom the transition in progress
     wants. `broken`: sequences that broke the generation. `answers`, `ready`, `committed`,
-    `finished` by worker. `iteration`: highest commit heard of. `closes`: generations that a
-    fault cost so far. `fault_base`: `closes` at the last resolved incident.
+    `finished` by worker. `iteration`: highest commit heard of. `closes`: generations that faults
+    cost so far. `late`: orders in a row that were not carried out in time. `blame`: why the task
+    itself is at fault.
     """
 
     spec: TaskSpec
@@ -127,7 +139,9 @@ class TaskState(Value, frozen=True, kw_only=True):
     finished: dict[str, str] = {}
     iteration: int = 0
     closes: int = 0
+    late: int = 0
     overdue: bool = False
+    blame: str = ""
     allocation: Allocation | None = None
     planned_at: Sequence = Sequence(0)
     incident: IncidentId | None = None
@@ -182,7 +196,8 @@ class PlanState(Value, frozen=True, kw_only=True):
 class ClusterState(Value, frozen=True, kw_only=True):
     """Everything the log says. `seq`: last sequence folded. `void`: decisions that no longer
     applied when they were folded. `duplicates`, `gaps`, `unknown`: counts of what was dropped,
-    missing, or not understood. `connections`: client name -> open connection, "" when closed."""
+    missing, or not understood. `connections`: client name -> its newest connection as
+    "server/number", with a "-" before it once it is closed."""
 
     cluster: str = ""
     seq: Sequence = Sequence(0)

@@ -27,7 +27,7 @@ WORKER: Final[Table] = {
 }
 
 #: Statuses in which the worker's process exists or may exist.
-ALIVE: Final = frozenset({"ordered", "started", "prepared", "member", "stopping"})
+ALIVE: Final = frozenset({"ordered", "started", "prepared", "member", "stopping", "failed"})
 
 TASK: Final[Table] = {
     "idle": frozenset({"ordered", "completed", "failed"}),

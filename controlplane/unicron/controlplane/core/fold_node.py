@@ -1,0 +1,234 @@
+"""Fold of nodes, their agents and the connections of our processes."""
+
+from unicron.controlplane.core import tables
+from unicron.controlplane.core.change import (
+    add_cause,
+    break_generation,
+    drop,
+    put,
+    replace,
+    to_status,
+    want_plan,
+    with_node,
+    with_worker,
+)
+from unicron.controlplane.core.state import Cause, ClusterState, NodeState, WorkerState
+from unicron.events import (
+    AgentStarted,
+    AgentStopped,
+    ConnectionClosed,
+    ConnectionOpened,
+    Incarnation,
+    NodeAdmitted,
+    NodeId,
+    NodeIsolated,
+    NodeLost,
+    NodeRecovered,
+    NodeReturned,
+    NodeSuspected,
+    Sequence,
+    StoreBound,
+    TaskId,
+    node_of,
+)
+
+#: How the reason of a loss begins: such a node is well again once its agent starts anew.
+LOST = "lost: "
+
+
+def client_name(kind: str, name: str, incarnation: int) -> str:
+    """The name under which a process of ours connects to the log's server."""
+    return f"{kind}/{name}/{incarnation}"
+
+
+def to_node(node: NodeState, status: str, at: Sequence, reason: str = "") -> NodeState:
+    """The node in another status. Raises IllegalTransition."""
+    status = tables.step(tables.NODE, node.status, status)
+    return replace(node, status=status, since=at, reason=reason, confirmed=False)
+
+
+# --- Agents -------------------------------------------------------------------------------------
+
+
+def agent_started(
+    state: ClusterState, at: Sequence, body: AgentStarted, incarnation: Incarnation
+) -> ClusterState:
+    """A node is offered, for the first time or again. Workers of its earlier life are gone."""
+    old = state.nodes.get(body.node)
+    status, reason = "joining", ""
+    if old is not None:
+        what = f"agent of {body.node} started anew: its workers are gone"
+        for task in _tasks_on(state, body.node):
+            state = add_cause(state, Cause(at=at, severity=2, what=what, task=task, node=body.node))
+        state = _workers_gone(state, body.node, at, what)
+        status, reason = _status_again(old)
+        name = client_name("agent", old.node, old.incarnation)
+        if old.incarnation != incarnation:
+            state = replace(state, connections=drop(state.connections, name))
+    node = NodeState(
+        node=body.node,
+        incarnation=incarnation,
+        status=status,
+        since=at,
+        address=body.address,
+        store_port=body.store_port,
+        devices=body.devices,
+        device_kind=body.device_kind,
+        rack=body.rack,
+        last_fact=at,
+        reason=reason,
+        sick=old.sick if old is not None else "",
+    )
+    return with_node(state, node)
+
+
+def _status_again(old: NodeState) -> tuple[str, str]:
+    """Status and reason of a node whose agent starts anew."""
+    if old.status == "isolated" and not old.reason.startswith(LOST):
+        return "isolated", old.reason  # a sick node does not heal by restarting its agent
+    status = "joining" if old.status == "joining" else "returning"
+    return tables.step(tables.NODE, old.status, status), ""
+
+
+def agent_stopped(state: ClusterState, at: Sequence, body: AgentStopped) -> ClusterState:
+    """The agent left in good order: its node is gone, and nobody is to blame."""
+    node = state.nodes.get(body.node)
+    if node is None or node.status == "lost":
+        return state
+    if node.status != "isolated":
+        state = with_node(state, to_node(node, "lost", at, f"stopped: {body.reason}"))
+        state = want_plan(state, at, f"{body.node} left")
+    return _workers_gone(state, body.node, at, f"{body.node} was stopped")
+
+
+def store_bound(state: ClusterState, at: Sequence, body: StoreBound) -> ClusterState:
+    """The node's store listens on another port."""
+    node = state.nodes.get(body.node)
+    if node is None:
+        return state
+    return with_node(state, replace(node, address=body.address, store_port=body.store_port))
+
+
+# --- Opinions and decisions ---------------------------------------------------------------------
+
+
+def suspected(state: ClusterState, at: Sequence, body: NodeSuspected) -> ClusterState | None:
+    """Void if the node was heard after the opinion was formed."""
+    node = state.nodes.get(body.node)
+    if node is None or node.incarnation != body.incarnation or node.status != "healthy":
+        return None
+    if node.last_fact > body.newest_fact:
+        return None
+    return with_node(state, to_node(node, "suspected", at, body.evidence))
+
+
+def recovered(state: ClusterState, at: Sequence, body: NodeRecovered) -> ClusterState | None:
+    """A flap: nothing had been done about it, and nothing is."""
+    node = state.nodes.get(body.node)
+    if node is None or node.incarnation != body.incarnation or node.status != "suspected":
+        return None
+    return with_node(state, to_node(node, "healthy", at))
+
+
+def lost(state: ClusterState, at: Sequence, body: NodeLost) -> ClusterState | None:
+    """The node and its workers are gone: evidence of a SEV1 for each task it carried."""
+    node = state.nodes.get(body.node)
+    if node is None or node.incarnation != body.incarnation:
+        return None
+    state = with_node(state, to_node(node, "lost", at, f"{LOST}{body.evidence}"))
+    hit = sorted(
+        set(_tasks_on(state, body.node))
+        | {
+            t.spec.task
+            for t in state.tasks.values()
+            if t.phase not in tables.ENDED
+            and any(node_of(m.worker) == body.node for m in t.members)
+        }
+    )
+    what = f"node {body.node} lost: {body.evidence}"
+    for task in hit:
+        state = add_cause(state, Cause(at=at, severity=1, what=what, task=task, node=body.node))
+    if not hit:
+        state = add_cause(state, Cause(at=at, severity=1, what=what, node=body.node))
+    return _workers_gone(state, body.node, at, f"node {body.node} lost")
+
+
+def isolated(state: ClusterState, at: Sequence, body: NodeIsolated) -> ClusterState | None:
+    """The node takes no part in plans; the cluster is planned anew. Void if it was decided for a
+    loss, and the node's agent has started anew since."""
+    node = state.nodes.get(body.node)
+    if node is None or node.status == "isolated":
+        return None
+    if body.reason.startswith(LOST) and node.status != "lost":
+        return None
+    state = with_node(state, to_node(node, "isolated", at, body.reason))
+    incidents = {
+        name: replace(i, isolated=True) if i.node == body.node and not i.resolved else i
+        for name, i in state.incidents.items()
+    }
+    return want_plan(replace(state, incidents=incidents), at, f"{body.node} isolated")
+
+
+def admitted(state: ClusterState, at: Sequence, body: NodeAdmitted) -> ClusterState | None:
+    """The node may be planned with."""
+    node = state.nodes.get(body.node)
+    if node is None or node.incarnation != body.incarnation:
+        return None
+    if node.status not in ("joining", "returning"):
+        return None
+    return want_plan(with_node(state, to_node(node, "healthy", at)), at, f"{body.node} joined")
+
+
+def returned(state: ClusterState, at: Sequence, body: NodeReturned) -> ClusterState | None:
+    """An operator says the node is well again. Who could not be stopped there gets another try."""
+    node = state.nodes.get(body.node)
+    if node is None or node.status != "isolated" or node.reason.startswith(LOST):
+        return None
+    for worker in state.workers.values():
+        if worker.node == body.node and worker.overdue:
+            state = with_worker(state, replace(worker, overdue=False))
+    node = replace(to_node(node, "returning", at, body.reason), sick="")
+    return with_node(state, node)
+
+
+# --- Workers of a node --------------------------------------------------------------------------
+
+
+def _workers_gone(state: ClusterState, node: NodeId, at: Sequence, why: str) -> ClusterState:
+    for worker in [w for w in state.workers.values() if _lives_on(w, node)]:
+        state = with_worker(state, to_status(worker, "lost"))
+        state = break_generation(state, worker.task, worker.worker, at, why)
+    return state
+
+
+def _tasks_on(state: ClusterState, node: NodeId) -> list[TaskId]:
+    return sorted({w.task for w in state.workers.values() if _lives_on(w, node)})
+
+
+def _lives_on(worker: WorkerState, node: NodeId) -> bool:
+    return worker.node == node and worker.status in tables.ALIVE
+
+
+# --- Connections --------------------------------------------------------------------------------
+
+
+def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -> ClusterState:
+    """Remember the newest connection of each of our processes; ignore all other clients'. A server
+    counts its connections, so a report that comes again, or late, changes nothing."""
+    if not body.client.startswith(("agent/", "worker/")):
+        return state
+    known = state.connections.get(body.client, "")
+    server, _, number = known.removeprefix("-").rpartition("/")
+    key = f"{body.server}/{body.client_number}"
+    if isinstance(body, ConnectionOpened):
+        if known and server == body.server and body.client_number <= int(number):
+            return state
+        return replace(state, connections=put(state.connections, body.client, key))
+    if known != key:
+        return state
+    return replace(state, connections=put(state.connections, body.client, f"-{key}"))
+
+
+def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
+    """Did the process's newest connection close?"""
+    return state.connections.get(client_name(kind, name, incarnation), "").startswith("-")

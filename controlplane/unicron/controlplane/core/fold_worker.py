@@ -1,0 +1,266 @@
+"""Fold of worker processes: their orders, their lives and their failures."""
+
+from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.change import (
+    add_cause,
+    break_generation,
+    drop,
+    replace,
+    sicken,
+    to_status,
+    with_task,
+    with_worker,
+)
+from unicron.controlplane.core.fold_node import client_name
+from unicron.controlplane.core.state import Cause, ClusterState, Failure, WorkerState
+from unicron.events import (
+    ExceptionReported,
+    Incarnation,
+    PeerErrorReported,
+    Sequence,
+    WorkerExited,
+    WorkerId,
+    WorkerPrepared,
+    WorkerStarted,
+    WorkerStartFailed,
+    WorkerStartOrdered,
+    WorkerStopOrdered,
+    worker_id,
+)
+
+#: Signatures that speak against the task's own code when they repeat on more than one node.
+_CODE = ("exception:", "exit:exit code", "start")
+
+
+def known(state: ClusterState, worker: WorkerId, incarnation: Incarnation) -> WorkerState | None:
+    """The worker, if the fact is about its present incarnation."""
+    found = state.workers.get(worker)
+    return found if found is not None and found.incarnation == incarnation else None
+
+
+# --- Orders -------------------------------------------------------------------------------------
+
+
+def start_ordered(
+    state: ClusterState, at: Sequence, body: WorkerStartOrdered
+) -> ClusterState | None:
+    """A new incarnation of the slot; the history of its failures stays if it is the same task."""
+    old = state.workers.get(body.worker)
+    if old is not None and body.incarnation <= old.incarnation:
+        return None
+    task = state.tasks.get(body.task)
+    if task is None or task.phase in tables.ENDED or body.node not in state.nodes:
+        return None
+    if body.worker != worker_id(body.node, body.device):
+        return None
+    if old is not None:
+        name = client_name("worker", old.worker, old.incarnation)
+        state = replace(state, connections=drop(state.connections, name))
+    worker = WorkerState(
+        worker=body.worker,
+        task=body.task,
+        node=body.node,
+        device=body.device,
+        incarnation=body.incarnation,
+        status="ordered",
+        order=at,
+        failures=old.failures if old is not None and old.task == body.task else (),
+    )
+    return with_worker(state, worker)
+
+
+def stop_ordered(state: ClusterState, at: Sequence, body: WorkerStopOrdered) -> ClusterState | None:
+    """The slot is being vacated."""
+    worker = known(state, body.worker, body.incarnation)
+    if worker is None:
+        return None
+    return with_worker(state, replace(to_status(worker, "stopping"), stop_order=at))
+
+
+# --- Lives --------------------------------------------------------------------------------------
+
+
+def started(
+    state: ClusterState, at: Sequence, body: WorkerStarted, worker: WorkerState
+) -> ClusterState:
+    """The process exists."""
+    worker = replace(worker, begun=True)
+    if worker.status == "ordered":
+        worker = to_status(worker, "started")
+    return with_worker(state, worker)
+
+
+def prepared(
+    state: ClusterState, at: Sequence, body: WorkerPrepared, worker: WorkerState
+) -> ClusterState:
+    """The worker has built its model and waits; refuse one that would compute other bits."""
+    if worker.status not in ("ordered", "started"):
+        return state
+    worker = replace(worker, begun=True)
+    digest = f"{body.spec_digest} threads={body.threads} {body.torch} {body.megatron}"
+    for other in sorted(state.workers.values(), key=lambda w: w.worker):
+        same_task = other.task == worker.task and other.worker != worker.worker
+        alive = other.status in tables.ALIVE
+        if same_task and alive and other.joined and other.spec_digest != digest:
+            what = (
+                f"{worker.worker} runs other software than {other.worker} "
+                f"({digest} against {other.spec_digest}): results would not be reproducible"
+            )
+            return failed(state, at, worker, "software", what, severity=1)
+    return with_worker(state, replace(to_status(worker, "prepared"), spec_digest=digest))
+
+
+def start_failed(
+    state: ClusterState, at: Sequence, body: WorkerStartFailed, worker: WorkerState
+) -> ClusterState:
+    """The agent could not start it. What was to be stopped anyway is gone, and that is all."""
+    if worker.status in ("stopping", "failed"):
+        return with_worker(state, to_status(worker, "exited"))
+    if worker.status not in ("ordered", "started"):
+        return state
+    what = f"{worker.worker} did not start: {body.error[:200]}"
+    state = failed(state, at, worker, "start", what, severity=2)
+    return with_worker(state, to_status(state.workers[worker.worker], "exited"))
+
+
+def exited(
+    state: ClusterState, at: Sequence, body: WorkerExited, worker: WorkerState
+) -> ClusterState:
+    """The process is gone. What we ordered ourselves opens no incident."""
+    if worker.status not in tables.ALIVE:
+        return state
+    ordered = body.ordered or worker.status in ("stopping", "failed")
+    end = _end(body)
+    ended = state.tasks[worker.task].phase in tables.ENDED
+    if ordered or ended:
+        state = with_worker(state, to_status(worker, "exited"))
+        return break_generation(state, worker.task, worker.worker, at, f"{worker.worker} stopped")
+    what = f"worker {worker.worker} exited abnormally ({end})"
+    state = failed(state, at, worker, f"exit:{end}", what, severity=2, iteration=body.iteration)
+    return with_worker(state, to_status(state.workers[worker.worker], "exited"))
+
+
+def _end(body: WorkerExited) -> str:
+    if body.signal is not None:
+        return f"signal {body.signal}"
+    return f"exit code {body.exit_code}" if body.exit_code is not None else "nobody saw how"
+
+
+# --- Failures -----------------------------------------------------------------------------------
+
+
+def exception(
+    state: ClusterState, at: Sequence, body: ExceptionReported, worker: WorkerState
+) -> ClusterState:
+    """The training step raised: severity from the table, climbing when it repeats."""
+    if worker.stop_order or worker.status == "lost":
+        return state  # our own doing, or of no use any more
+    what = f"{body.kind} in {worker.worker}: {body.message[:200]}"
+    severity = tables.severity_of(body.kind)
+    if worker.status in ("exited", "failed"):  # its end was heard first: what it was still counts
+        return _blame_node(state, at, worker, what) if severity == 1 else state
+    if severity == 3:
+        return symptom(state, at, worker, what)
+    return failed(
+        state,
+        at,
+        worker,
+        f"exception:{body.kind}",
+        what,
+        severity=severity,
+        iteration=body.iteration,
+    )
+
+
+def peer_error(
+    state: ClusterState, at: Sequence, body: PeerErrorReported, worker: WorkerState
+) -> ClusterState:
+    """A symptom: closes the generation, never sets the severity (3 until more is known)."""
+    task = state.tasks[worker.task]
+    if task.phase not in ("running", "ordered") or body.generation < _standing(state, worker):
+        return state
+    return symptom(state, at, worker, f"{worker.worker} reports: {body.error[:200]}")
+
+
+def _standing(state: ClusterState, worker: WorkerState) -> int:
+    """Generations below this one were left already, so an error in them is stale."""
+    task = state.tasks[worker.task]
+    if task.phase == "ordered" and task.planned:
+        return task.generation - 1
+    return task.generation
+
+
+def symptom(state: ClusterState, at: Sequence, worker: WorkerState, what: str) -> ClusterState:
+    """Something broke under the worker; who broke it isn't said."""
+    state = add_cause(
+        state, Cause(at=at, severity=3, what=what, task=worker.task, worker=worker.worker)
+    )
+    return break_generation(state, worker.task, worker.worker, at, what)
+
+
+def failed(
+    state: ClusterState,
+    at: Sequence,
+    worker: WorkerState,
+    signature: str,
+    what: str,
+    *,
+    severity: int,
+    iteration: int = -1,
+) -> ClusterState:
+    """The worker must go. The same failure again, without training well for a while in between,
+    climbs: its node is sick; or the task is to blame, if it happens on other nodes as well.
+    `iteration`: how far it had come, -1 if that isn't known."""
+    task = state.tasks[worker.task]
+    reached = iteration if iteration >= 0 else task.iteration
+    trained_well = (
+        worker.joined and reached - worker.joined_at >= limits.SIGNATURE_MEMORY_ITERATIONS
+    )
+    recent = () if trained_well else worker.failures
+    if any(f.signature == signature for f in recent):
+        what += ", the same as shortly before"
+        if _is_everywhere(state, worker, signature):
+            reason = f"{what}, and on other nodes too: the task itself is at fault"
+            state = with_task(state, replace(task, blame=task.blame or reason))
+        else:
+            severity = 1
+    failure = Failure(signature=signature, iteration=reached)
+    worker = replace(to_status(worker, "failed"), failures=(*recent, failure))
+    state = with_worker(state, worker)
+    if severity == 1:
+        state = _blame_node(state, at, worker, what)
+    else:
+        cause = Cause(
+            at=at,
+            severity=severity,
+            what=what,
+            task=worker.task,
+            node=worker.node,
+            worker=worker.worker,
+        )
+        state = add_cause(state, cause)
+    return break_generation(state, worker.task, worker.worker, at, what)
+
+
+def _is_everywhere(state: ClusterState, worker: WorkerState, signature: str) -> bool:
+    """Workers of the task on other nodes end in the same way: the code, not a device."""
+    return signature.startswith(_CODE) and any(
+        other.task == worker.task
+        and other.node != worker.node
+        and any(f.signature == signature for f in other.failures)
+        for other in state.workers.values()
+    )
+
+
+def _blame_node(state: ClusterState, at: Sequence, worker: WorkerState, what: str) -> ClusterState:
+    cause = Cause(
+        at=at, severity=1, what=what, task=worker.task, node=worker.node, worker=worker.worker
+    )
+    return add_cause(sicken(state, worker.node, what), cause)
+
+
+def outlived(state: ClusterState, at: Sequence, worker: WorkerState) -> ClusterState:
+    """It could not be stopped within the limit: whoever it was, its device can't be used."""
+    state = with_worker(state, replace(worker, overdue=True))
+    what = f"{worker.worker} could not be stopped: its device is not usable"
+    return _blame_node(state, at, worker, what)
