@@ -175,6 +175,10 @@ def _in_short(error: Exception) -> str:
 def _destroy() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+    # Groups are named by a count, and the names are part of the store's keys. An attempt that broke
+    # before there was a default group has counted too: this member would wait for other keys than
+    # all the others, for ever.
+    dist.distributed_c10d._world.group_count = 0
     parallel_state.destroy_model_parallel()
     for role in _current_groups():  # those it forgets
         setattr(parallel_state, role, None)
