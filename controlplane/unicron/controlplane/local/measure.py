@@ -15,12 +15,12 @@ from unicron.worker_shim.journal import Kind, Record, read_journal
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What all journals of one run say. `forwards`: (iteration, micro-batch) -> who did it, as
-    (worker, incarnation), once for each pass. `contributed`: iteration -> micro-batch ids that
-    members brought in, with repetition. `losses`: iteration -> the losses members computed.
+    (worker, incarnation), once for each pass. `contributed`: iteration -> (micro-batch id,
+    generation) that members brought in. `losses`: iteration -> the losses members computed.
     `commits`: (monotonic ns, iteration, generation), sorted."""
 
     forwards: dict[tuple[int, int], list[tuple[str, int]]]
-    contributed: dict[int, list[int]]
+    contributed: dict[int, list[tuple[int, int]]]
     losses: dict[int, tuple[float, ...]]
     commits: list[tuple[int, int, int]]
 
@@ -33,7 +33,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 def read_work(journals: list[Path]) -> Work:
     """Put together the journals ``<node>/w<device>.<incarnation>.journal`` of a run."""
     forwards: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
-    contributed: dict[int, list[int]] = defaultdict(list)
+    contributed: dict[int, list[tuple[int, int]]] = defaultdict(list)
     losses: dict[int, set[float]] = defaultdict(set)
     commits = []
     for path in journals:
@@ -59,13 +59,13 @@ def _count(
     record: Record,
     who: tuple[str, int],
     forwards: dict[tuple[int, int], list[tuple[str, int]]],
-    contributed: dict[int, list[int]],
+    contributed: dict[int, list[tuple[int, int]]],
     losses: dict[int, set[float]],
 ) -> None:
     if record.kind is Kind.FORWARD:
         forwards[record.iteration, record.micro_batch].append(who)
     elif record.kind is Kind.CONTRIBUTED:
-        contributed[record.iteration].append(record.micro_batch)
+        contributed[record.iteration].append((record.micro_batch, record.generation))
     elif record.kind is Kind.COMMIT:
         losses[record.iteration].add(record.loss)
 
@@ -234,7 +234,7 @@ def checks(
             ok=phase == "completed",
             detail=f"{phase}, iteration {task.iteration if task else 0} of {spec.iterations}",
         ),
-        _samples(spec, work, gone),
+        _samples(spec, work, gone, _restarted(events)),
         Check(
             name="no finished work was thrown away",
             ok=redone >= 0 and not unexplained,
@@ -268,12 +268,27 @@ def _gone(events: list[Recorded]) -> set[tuple[str, int]]:
     return gone
 
 
-def _samples(spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]]) -> Check:
-    """Each iteration is made of each sample once. A contribution that is missing must have been
-    computed by a worker that died after the iteration was reduced."""
+def _restarted(events: list[Recorded]) -> int:
+    """Generation in which the task last started from its initial state; what went before it was
+    lost with the last member that held it."""
+    newest = 0
+    for recorded in events:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ev.TransitionOrdered) and all(m.state_from == -1 for m in body.members):
+            newest = body.generation
+    return newest
+
+
+def _samples(
+    spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]], since: int
+) -> Check:
+    """Each iteration is made of each sample once, counted from generation `since`. A contribution
+    that is missing must have been computed by a worker that died after the iteration was reduced.
+    """
     wrong = []
     for iteration in range(spec.iterations):
-        count = Counter(work.contributed.get(iteration, []))
+        brought = work.contributed.get(iteration, [])
+        count = Counter(m for m, generation in brought if generation >= since)
         for micro_batch in range(spec.micro_batches):
             by = work.forwards.get((iteration, micro_batch), [])
             missing = count[micro_batch] == 0 and any(w in gone for w in by)
