@@ -4,12 +4,14 @@ A `Story` folds facts and lets decide() answer until it has nothing to say. The 
 answer orders at once unless a test holds them back.
 """
 
+from pathlib import Path
+
+from unicron import events as ev
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
-from unicron import events as ev
-from unicron.events import codec, subjects
+from unicron.events import codec
 
 SPEC = ev.TaskSpec(
     task=ev.TaskId("gpt"),
@@ -27,6 +29,11 @@ SPEC = ev.TaskSpec(
 )
 
 
+#: When the stream stored the first event, and how much later each next one comes.
+STARTS_NS = 1_790_000_000_000_000_000
+STEP_NS = 1_000_000
+
+
 class Story:
     """One cluster named "c" with one leading instance."""
 
@@ -34,6 +41,8 @@ class Story:
         self.state = ClusterState()
         self.log: list[ev.Recorded] = []
         self.states: list[ClusterState] = [self.state]
+        self.chains: list[bytes] = [ev.EMPTY_CHAIN]
+        self.now_ns = STARTS_NS
         self.counters: dict[tuple[str, int], int] = {}
         self.decided = 0
         self.held: list[tuple[str, str]] = []
@@ -62,8 +71,10 @@ class Story:
 
     def append_raw(self, subject: str, data: bytes) -> None:
         """Put bytes into the log and fold them."""
-        recorded = codec.record(len(self.log) + 1, subject, data, 0, strict=True)
+        recorded = codec.record(len(self.log) + 1, subject, data, self.now_ns, strict=True)
+        self.now_ns += STEP_NS
         self.log.append(recorded)
+        self.chains.append(ev.extend_chain(self.chains[-1], recorded.seq, subject, data))
         self.state = fold(self.state, recorded)
         self.states.append(self.state)
 
@@ -88,7 +99,7 @@ class Story:
         """Append what was decided on the state `at`."""
         basis = ev.Basis(
             decided_at=at.seq,
-            chain="",
+            chain=self.chains[at.seq].hex(),
             state_digest=digest(at),
             logic_version=LOGIC_VERSION,
         )
@@ -218,12 +229,21 @@ class Story:
             )
         )
 
+    # --- reading ------------------------------------------------------------------------------
+
+    def history(self, path: Path) -> Path:
+        """The log so far as a history file."""
+        header = ev.HistoryHeader(cluster="c", birth="told", version="test")
+        ev.write_history(path, header, self.log)
+        return path
+
     # --- what happens -------------------------------------------------------------------------
 
     def connect(self, kind: str, name: str, incarnation: int) -> None:
         number = len(self.log)
         client = f"{kind}/{name}/{incarnation}"
-        self.fact("server/s", 0, ev.ConnectionOpened(client=client, server="s", client_number=number))
+        body = ev.ConnectionOpened(client=client, server="s", client_number=number)
+        self.fact("server/s", 0, body)
 
     def disconnect(self, kind: str, name: str, incarnation: int) -> None:
         client = f"{kind}/{name}/{incarnation}"

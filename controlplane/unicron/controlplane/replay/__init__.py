@@ -1,0 +1,24 @@
+"""Old logs, read again: fold, decide again and compare; incidents and their stories.
+
+Pure: everything here is a function of the entries of a log. No network, no clock, no solver.
+"""
+
+from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
+from unicron.controlplane.replay.folding import Folding, SourceGap, Unread
+from unicron.controlplane.replay.incidents import Incident, IncidentStory, StoryEvent
+from unicron.controlplane.replay.replayer import Replayer, ReplayReport
+from unicron.controlplane.replay.views import IncidentBook
+
+__all__ = [
+    "Divergence",
+    "Folding",
+    "Incident",
+    "IncidentBook",
+    "IncidentStory",
+    "ReplayDivergence",
+    "ReplayReport",
+    "Replayer",
+    "SourceGap",
+    "StoryEvent",
+    "Unread",
+]

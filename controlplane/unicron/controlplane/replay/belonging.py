@@ -1,0 +1,202 @@
+"""Which events of a log belong to an incident.
+
+Decisions say it themselves. Facts don't: they belong by whom they are about (the incident's node,
+the workers it lost or started), by the generations the incident closed and ordered, and as the
+evidence that the fold joined to it.
+"""
+
+from collections.abc import Sequence as SequenceOf
+
+from unicron import events as ev
+from unicron.controlplane.core.state import IncidentState
+from unicron.events import Envelope, NodeId, Recorded, Sequence, WorkerId, node_of
+
+
+def events_of(
+    log: SequenceOf[Recorded], incident: IncidentState, named: SequenceOf[Recorded]
+) -> tuple[Recorded, ...]:
+    """Every event that belongs to `incident`, in order.
+
+    `log` begins with #1, `incident` is what the state after all of it says, and `named` are the
+    decisions in it that name the incident.
+    """
+    claim = _Claim(log, incident, named)
+    return tuple(log[seq - 1] for seq in sorted(claim.collect()))
+
+
+class _Claim:
+    """What is known to belong, growing."""
+
+    def __init__(
+        self, log: SequenceOf[Recorded], incident: IncidentState, named: SequenceOf[Recorded]
+    ) -> None:
+        self._log = log
+        self._incident = incident
+        self._mine: set[int] = set(incident.evidence)
+        self._closed: set[int] = set()
+        self._ordered: set[int] = set()
+        self._started: set[tuple[WorkerId, int]] = set()
+        self._requests: set[int] = set()
+        for recorded in named:
+            if recorded.envelope is not None:
+                self._decided(recorded.seq, recorded.envelope)
+
+    def collect(self) -> set[int]:
+        for seq in sorted(self._mine):
+            self._trace_back(seq)
+        first, last = min(self._mine), self._incident.resolved or len(self._log)
+        for recorded in self._log[first - 1 : last]:
+            if recorded.envelope is not None and self._is_mine(recorded.envelope.body):
+                self._mine.add(recorded.seq)
+        return self._mine
+
+    def _decided(self, seq: Sequence, envelope: Envelope) -> None:
+        self._mine.add(seq)
+        match envelope.body:
+            case ev.GenerationClosed(generation=generation):
+                self._closed.add(generation)
+            case ev.TransitionOrdered(generation=generation):
+                self._ordered.add(generation)
+            case ev.WorkerStartOrdered(worker=worker, incarnation=incarnation):
+                self._started.add((worker, incarnation))
+            case ev.PlanRequested():
+                self._requests.add(seq)
+            case _:
+                pass
+
+    # --- What came before the evidence -----------------------------------------------------------
+
+    def _trace_back(self, seq: int) -> None:
+        envelope = self._log[seq - 1].envelope
+        if envelope is None:
+            return
+        match envelope.body:
+            case ev.NodeLost():
+                self._node_went_silent(seq, envelope.body)
+            case ev.WorkerExited(worker=worker, incarnation=incarnation):
+                self._connection_closed(seq, f"worker/{worker}/{incarnation}")
+            case _:
+                pass
+
+    def _connection_closed(self, before: int, client: str) -> None:
+        """The newest report about the client's connection, if it says closed."""
+        for recorded in reversed(self._log[: before - 1]):
+            body = recorded.envelope.body if recorded.envelope else None
+            match body:
+                case ev.ConnectionOpened(client=found) if found == client:
+                    return
+                case ev.ConnectionClosed(client=found) if found == client:
+                    self._mine.add(recorded.seq)
+                    return
+                case _:
+                    pass
+
+    def _node_went_silent(self, before: int, lost: ev.NodeLost) -> None:
+        """What made the node look lost: its suspicion, its closed connections."""
+        clients: dict[str, tuple[int, bool]] = {}  # slot or agent -> newest report, is it closed
+        exited: set[str] = set()
+        silent = True
+        for recorded in reversed(self._log[: before - 1]):
+            body = recorded.envelope.body if recorded.envelope else None
+            match body:
+                case ev.AgentStarted(node=node) if node == lost.node:
+                    break
+                case ev.NodeRecovered(node=node) if node == lost.node:
+                    silent = False
+                case ev.LeadershipTaken():
+                    silent = False  # it forgot the suspicions before it
+                case ev.NodeSuspected(node=node) if node == lost.node and silent:
+                    self._mine.add(recorded.seq)
+                case ev.DeadlinePassed(key=key) if silent and _confirms(key, lost.node):
+                    self._mine.add(recorded.seq)
+                case ev.WorkerExited(worker=worker) if node_of(worker) == lost.node:
+                    exited.add(worker)
+                case ev.ConnectionOpened(client=client) | ev.ConnectionClosed(client=client):
+                    name = _process_on(lost.node, client)
+                    if name and name not in clients:
+                        gone = isinstance(body, ev.ConnectionClosed)
+                        clients[name] = (recorded.seq, gone)
+                case _:
+                    pass
+        for name, (seq, gone) in clients.items():
+            if gone and name not in exited:
+                self._mine.add(seq)
+
+    # --- What happened until it was over ---------------------------------------------------------
+
+    def _is_mine(self, body: ev.AnyEvent) -> bool:
+        task = self._incident.task
+        match body:
+            case ev.MemberQuiesced():
+                return body.task == task and body.generation in self._closed
+            case ev.MemberReady() | ev.MemberCommitted():
+                return body.task == task and body.generation in self._ordered
+            case ev.LeadershipTaken() | ev.AlarmRaised():
+                return True
+            case ev.DeadlinePassed(key=key):
+                return self._waited_for(key)
+            case ev.PlanSolved(request=request) | ev.PlanDropped(request=request):
+                return request in self._requests
+            case ev.PlanDecided(allocations=allocations):
+                return any(a.task == task for a in allocations)
+            case ev.ConnectionClosed(client=client) | ev.ConnectionOpened(client=client):
+                return self._connected(client)
+            case ev.WorkerStarted() | ev.WorkerPrepared() | ev.WorkerStartFailed():
+                return body.task == task and (body.worker, body.incarnation) in self._started
+            case ev.PeerErrorReported() | ev.ExceptionReported() | ev.WorkerExited():
+                return body.task == task
+            case ev.MemberFinished():
+                return body.task == task
+            case _:
+                return self._about_my_node(body)
+
+    def _about_my_node(self, body: ev.AnyEvent) -> bool:
+        about = (
+            ev.AgentStarted
+            | ev.AgentStopped
+            | ev.StoreBound
+            | ev.NodeSuspected
+            | ev.NodeRecovered
+            | ev.NodeLost
+            | ev.NodeIsolated
+            | ev.NodeReturned
+        )
+        if self._incident.severity != 1 or not isinstance(body, about):
+            return False
+        return body.node == self._incident.node
+
+    def _connected(self, client: str) -> bool:
+        node = self._incident.node
+        if self._incident.severity == 1 and node is not None and _process_on(node, client):
+            return True
+        lives = {f"worker/{worker}/{incarnation}" for worker, incarnation in self._started}
+        return client in lives or client.startswith(f"worker/{self._incident.worker}/")
+
+    def _waited_for(self, key: str) -> bool:
+        wait, _, name = key.partition(":")
+        subject, _, number = name.rpartition(":")
+        match wait:
+            case "quiesce" | "ready":
+                generations = {str(g) for g in self._closed | self._ordered}
+                return subject == self._incident.task and number in generations
+            case "start" | "stop":
+                started = {(str(worker), str(life)) for worker, life in self._started}
+                return (subject, number) in started or subject == self._incident.worker
+            case "solve":
+                return name in {str(r) for r in self._requests}
+            case _:
+                return self._incident.node is not None and _confirms(key, self._incident.node)
+
+
+def _confirms(key: str, node: NodeId) -> bool:
+    """Is it the wait for a second opinion about the node?"""
+    return key.startswith(f"confirm:{node}:")
+
+
+def _process_on(node: NodeId, client: str) -> str:
+    """``agent`` or the worker's name, if the client is a process of ours on the node."""
+    kind, _, rest = client.partition("/")
+    name = rest.rpartition("/")[0]
+    if kind == "agent" and name == node:
+        return "agent"
+    return name if kind == "worker" and node_of(WorkerId(name)) == node else ""
