@@ -1,0 +1,79 @@
+"""Options that mean the same in every command."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_JSON: Final = "unicron.json"
+_VERBOSITY: Final = "unicron.verbosity"
+
+
+def _note_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> bool:
+    ctx.meta[_JSON] = wanted
+    return wanted
+
+
+def _note_verbosity(ctx: click.Context, _: click.Parameter, level: int) -> int:
+    ctx.meta[_VERBOSITY] = max(level, verbosity(ctx))
+    return level
+
+
+def wants_json(ctx: click.Context) -> bool:
+    """Was --json given to the command?"""
+    return bool(ctx.meta.get(_JSON, False))
+
+
+def verbosity(ctx: click.Context) -> int:
+    """How often -v was given, to the group or to the command."""
+    level = ctx.meta.get(_VERBOSITY, 0)
+    assert isinstance(level, int)
+    return level
+
+
+def json_option(command: F) -> F:
+    """--json, as argument `as_json`."""
+    return click.option(
+        "--json", "as_json", is_flag=True, callback=_note_json, help="Print one JSON document."
+    )(command)
+
+
+def verbose_option(command: F) -> F:
+    """-v and -vv, for `verbosity(ctx)`."""
+    return click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        callback=_note_verbosity,
+        help="Say more; twice: show where an error was raised.",
+    )(command)
+
+
+def log_options(command: F) -> F:
+    """--log and --cluster, as arguments `log` and `cluster`."""
+    cluster = click.option(
+        "--cluster",
+        metavar="NAME",
+        help="The cluster whose log it must be; with an address: whose to read [default: demo].",
+    )
+    log = click.option(
+        "--log",
+        "log",
+        required=True,
+        metavar="LOG",
+        help="A history file, a folder that holds one, or nats://host:port.",
+    )
+    return log(cluster(command))
+
+
+def sequence(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Callback for an option that takes a sequence as it is printed: 48211, #48211, #48,211."""
+    if value is None:
+        return None
+    text = value.removeprefix("#").replace(",", "")
+    if not text.isascii() or not text.isdigit():
+        raise click.BadParameter(f"{value!r} is no sequence: give a number such as 48211")
+    return int(text)

@@ -1,0 +1,121 @@
+"""What goes to stdout: whole, plain when piped, coloured for a person, never a traceback."""
+
+import os
+import sys
+import textwrap
+from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+_WIDTH_MIN: Final = 60
+_LAST_MIN: Final = 20
+
+
+def coloured() -> bool:
+    """Does stdout go to a person who wants colours?"""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def width() -> int | None:
+    """Columns of the terminal; None when there is none: then nothing is wrapped."""
+    if not sys.stdout.isatty():
+        return None
+    return max(os.get_terminal_size(sys.stdout.fileno()).columns, _WIDTH_MIN)
+
+
+def emit(text: str) -> None:
+    """Print one answer. A reader that went away (`| head`) is no error; what its encoding can't
+    say is escaped."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        click.echo(text, color=coloured())
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table in a colour of its own."""
+
+    text: str
+    colour: str
+
+
+def table(
+    header: SequenceOf[str], rows: Iterable[SequenceOf[str | Cell]], columns: int | None
+) -> str:
+    """Columns two blanks apart; those whose header ends in a blank are numbers and stand right.
+    The last column wraps at `columns`; with None no line is ever broken. What the log put into a
+    cell stays on its line and can't command the terminal."""
+    cells = [[Cell(name.strip(), "") for name in header]]
+    cells += [[_clean(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i].text) for row in cells) for i in range(len(header) - 1)]
+    indent = sum(widths) + 2 * len(widths)
+    room = columns - indent if columns is not None and columns - indent >= _LAST_MIN else None
+    lines = []
+    for row in cells:
+        fields = [
+            _styled(cell, size, right=header[i].endswith(" "))
+            for i, (cell, size) in enumerate(zip(row, widths, strict=False))
+        ]
+        text = row[-1].text
+        last = textwrap.wrap(text, room) if room is not None else [text]
+        lines.append("  ".join([*fields, *last[:1]]).rstrip())
+        lines += [" " * indent + rest for rest in last[1:]]
+    return "\n".join(lines)
+
+
+def _clean(cell: str | Cell) -> Cell:
+    from unicron.controlplane.replay.phrases import one_line
+
+    text, colour = (cell.text, cell.colour) if isinstance(cell, Cell) else (cell, "")
+    return Cell(one_line(text), colour)
+
+
+def _styled(cell: Cell, size: int, *, right: bool) -> str:
+    blanks = " " * (size - len(cell.text))
+    text = click.style(cell.text, fg=cell.colour) if cell.colour else cell.text
+    return blanks + text if right else text + blanks
+
+
+def duration(ms: int | None) -> str:
+    """``412 ms``, ``6.2 s``, ``4 min 07``, ``1 h 04``; ``-`` for none."""
+    if ms is None:
+        return "-"
+    sign, ms = ("-", -ms) if ms < 0 else ("", ms)
+    if ms < 1000:
+        return f"{sign}{ms} ms"
+    if ms < 60_000:
+        digits = 2 if ms < 10_000 else 1
+        return f"{sign}{ms / 1000:.{digits}f} s"
+    minutes, seconds = divmod(ms // 1000, 60)
+    if minutes < 60:
+        return f"{sign}{minutes} min {seconds:02}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours} h {minutes:02}"
+
+
+def utc(at_ns: int) -> str:
+    """``2026-11-30 03:12:07.412``."""
+    at = datetime.fromtimestamp(at_ns // 1_000_000_000, UTC)
+    return f"{at:%Y-%m-%d %H:%M:%S}.{at_ns // 1_000_000 % 1000:03}"
+
+
+def rfc3339(at_ns: int) -> str:
+    """``2026-11-30T03:12:07.412Z``, for JSON."""
+    return f"{utc(at_ns).replace(' ', 'T')}Z"
+
+
+def number(count: int) -> str:
+    """``48,211``."""
+    return f"{count:,}"
