@@ -8,7 +8,7 @@ from tests.replay.histories import Restless, killed, night, powered_off, restles
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.verdict import Verdict
-from unicron.controlplane.replay import IncidentBook
+from unicron.controlplane.replay import IncidentBook, views
 
 MS = STEP_NS // 1_000_000
 TAG = {event: event.__struct_config__.tag for event in get_args(ev.AnyEvent)}
@@ -131,6 +131,31 @@ def test_a_connection_that_came_back_is_no_evidence():
     story.lose("n2")
     story.settle()
     assert only(story).events[0].seq > flapped
+
+
+def test_a_peers_report_that_came_first_names_nobody_once_the_node_is_known():
+    story = Restless(0)
+    story.disturbances = 0
+    for n in (1, 2, 3):
+        story.join(f"n{n}")
+    story.settle()
+    story.submit()
+    story.settle()
+    story.peer_error("n1/0")
+    assert isinstance(story.step(), ev.IncidentOpened)
+    story.lose("n2")
+    story.settle()
+    incident = only(story).incident
+    assert (incident.severity, incident.node, incident.worker) == (1, "n2", None)
+    assert incident.what.startswith("node n2 lost")
+
+
+def test_servers_have_short_names():
+    told = only(powered_off())
+    assert told.events[0].who == "server/s"
+    named = "server/" + "N" * 56
+    source = ev.Source(who=named, incarnation=0, counter=0)
+    assert views._who(source) == "server/NNNNNNNN"
 
 
 def test_what_happened_before_and_after_is_left_out():

@@ -68,13 +68,14 @@ def escalated(state: ClusterState, at: Sequence, body: IncidentEscalated) -> Clu
     if incident is None or incident.resolved or body.severity >= incident.severity:
         return None
     mine = [c for c in state.causes if _covers(body.severity, incident.task, body.node, c)]
+    symptom = incident.severity == 3
     incident = replace(
         incident,
         severity=body.severity,
         node=body.node if body.node is not None else incident.node,
-        worker=body.worker if body.worker is not None else incident.worker,
-        # What a peer reported was a symptom; now the cause is known.
-        what=body.reason if incident.severity == 3 else f"{incident.what}; {body.reason}",
+        # What a peer reported was a symptom; now the cause is known, and it isn't that peer.
+        worker=body.worker if body.worker is not None or symptom else incident.worker,
+        what=body.reason if symptom else f"{incident.what}; {body.reason}",
         evidence=(*incident.evidence, *(c.at for c in mine)),
     )
     return replace(

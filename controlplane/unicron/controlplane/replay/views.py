@@ -8,7 +8,7 @@ from unicron.controlplane.replay.belonging import events_of
 from unicron.controlplane.replay.folding import Folding
 from unicron.controlplane.replay.incidents import Incident, IncidentStory, Marks, StoryEvent
 from unicron.controlplane.replay.phrases import kind, one_line, phrase
-from unicron.events import Generation, Recorded, Sequence, TransitionOrdered
+from unicron.events import Generation, Recorded, Sequence, Source, TransitionOrdered
 
 _MS = 1_000_000
 
@@ -63,12 +63,18 @@ def _told(recorded: Recorded, start_ns: int, *, void: bool) -> StoryEvent:
         at_ns=recorded.at_ns,
         t_plus_ms=(recorded.at_ns - start_ns) // _MS,
         kind=kind(envelope.body),
-        who=one_line(envelope.source.who),
+        who=_who(envelope.source),
         type=str(envelope.body.__struct_config__.tag),
         what=phrase(envelope.body),
         cause=envelope.cause,
         void=void,
     )
+
+
+def _who(source: Source) -> str:
+    """``agent/n1``; a server of the log, whose name is 56 letters, by its first eight."""
+    kind_, _, name = one_line(source.who).partition("/")
+    return f"{kind_}/{name[:8] if kind_ == 'server' else name}" if name else kind_
 
 
 def _in_short(
