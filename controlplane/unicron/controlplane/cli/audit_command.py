@@ -57,7 +57,7 @@ def _find(book: "IncidentBook", wanted: str) -> str:
         return found[0]
     if found:
         raise ConfigError(
-            f"{wanted!r} begins {len(found)} incidents",
+            f"{wanted!r} begins {_incidents(len(found))}",
             why=f"there are {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}",
             fix=f"give more of the id, such as {found[0]}",
             code="E-AUDIT-AMBIGUOUS",
@@ -65,10 +65,14 @@ def _find(book: "IncidentBook", wanted: str) -> str:
     near = difflib.get_close_matches(wanted, book.ids, n=3, cutoff=0.5)
     raise ConfigError(
         f"there is no incident {wanted!r} in this log",
-        why=f"did you mean {' or '.join(near)}?" if near else f"it has {len(book.ids)} incidents",
+        why=f"did you mean {' or '.join(near)}?" if near else f"it has {_incidents(len(book.ids))}",
         fix="unicron audit without an id lists all",
         code="E-AUDIT-INCIDENT",
     )
+
+
+def _incidents(count: int) -> str:
+    return f"{number(count)} incident{'' if count == 1 else 's'}"
 
 
 # --- All incidents -------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ def _list_text(log: "Log", book: "IncidentBook", report: "ReplayReport") -> str:
     incidents = book.incidents()
     still = sum(i.is_open for i in incidents)
     upto = f"cluster {log.cluster} up to #{number(len(log.events))}"
-    lines = [one_line(f"{upto}: {len(incidents)} incidents, {still} open (times UTC)")]
+    lines = [one_line(f"{upto}: {_incidents(len(incidents))}, {still} open (times UTC)")]
     if incidents:
         header = ("ID", "SEV ", "WHEN", "TASK", "DETECT ", "STALL ", "LASTED ", "WHAT AND OUTCOME")
         lines += ["", table(header, [_row(i) for i in incidents], width())]

@@ -1,6 +1,7 @@
 """What goes to stdout: whole, plain when piped, coloured for a person, never a traceback."""
 
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ def width() -> int | None:
     """Columns of the terminal; None when there is none: then nothing is wrapped."""
     if not sys.stdout.isatty():
         return None
-    return max(os.get_terminal_size(sys.stdout.fileno()).columns, _WIDTH_MIN)
+    return max(shutil.get_terminal_size().columns, _WIDTH_MIN)
 
 
 def emit(text: str) -> None:

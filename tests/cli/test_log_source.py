@@ -1,0 +1,136 @@
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.contract.worlds import JetStreamWorld
+from tests.core.story import running
+from unicron import events as ev
+from unicron.controlplane.cli.log_source import Log, log_arguments, read_log
+from unicron.events import subjects
+
+
+def test_a_file(log, story):
+    read = read_log(log, None)
+    assert list(read.events) == story.log
+    assert (read.shown, read.cluster, read.birth) == ("log.ndjson", "c", "told")
+    assert read_log(log, "c") == read
+
+
+def test_a_folder_with_one_history(cli, story):
+    Path("run").mkdir()
+    Path("run/notes.txt").write_text("hello", encoding="utf-8")
+    story.history(Path("run/log.ndjson"))
+    assert read_log("run", None).shown == "run/log.ndjson"
+    assert (
+        "next: unicron audit --log run/log.ndjson"
+        in cli("replay", "--log", "run", "--verify").stdout
+    )
+
+
+def test_a_folder_with_several(cli, story):
+    for name in ("a", "b"):
+        story.history(Path(f"{name}.ndjson"))
+    done = cli("audit", "--log", ".")
+    assert done.exit_code == 2
+    assert ". holds 2 history files" in done.stderr
+    assert "there are a.ndjson, b.ndjson" in done.stderr
+
+
+def test_the_log_of_another_cluster(cli, log):
+    done = cli("replay", "--log", log, "--cluster", "prod")
+    assert done.exit_code == 2
+    assert "log.ndjson is a log of cluster c, not of prod (E-LOG-CLUSTER)" in done.stderr
+
+
+def test_what_can_be_no_cluster(cli, log):
+    done = cli("replay", "--log", log, "--cluster", "a.b")
+    assert done.exit_code == 2
+    assert "E-CONFIG-CLUSTER" in done.stderr
+
+
+def test_a_part_of_a_log(cli, story):
+    before = ev.chain_of(story.log[:3]).hex()
+    header = ev.HistoryHeader(cluster="c", birth="b", version="v", first_seq=4, chain_before=before)
+    ev.write_history(Path("part.ndjson"), header, story.log[3:])
+    done = cli("replay", "--log", "part.ndjson")
+    assert done.exit_code == 2
+    assert "part.ndjson begins with event 4 (E-LOG-PART)" in done.stderr
+
+
+def test_a_file_that_may_not_be_read(cli, log, monkeypatch):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("unicron.controlplane.cli.log_source.read_history", refused)
+    done = cli("replay", "--log", log)
+    assert done.exit_code == 2
+    assert "log.ndjson can't be read (E-CONFIG-FILE)\nPermission denied\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "shown,arguments",
+    [
+        ("log.ndjson", "--log log.ndjson"),
+        ("my log.ndjson", "--log 'my log.ndjson'"),
+        ("nats://h:4222", "--log nats://h:4222 --cluster c"),
+    ],
+)
+def test_arguments_to_copy(shown, arguments):
+    log = Log(shown=shown, cluster="c", birth="", events=())
+    assert log_arguments(log) == arguments
+
+
+def test_nothing_listens_there(cli):
+    done = cli("audit", "--log", "nats://me:secret@127.0.0.1:1")
+    assert done.exit_code == 3
+    assert "E-NATS-ADDRESS" in done.stderr
+    assert "secret" not in done.output
+
+
+# --- A stream ------------------------------------------------------------------------------------
+
+
+def of_cluster(recorded, cluster):
+    """Subject and bytes of the entry, had that cluster written it."""
+    return recorded.subject.replace("unicron.c.", f"unicron.{cluster}.", 1), recorded.data
+
+
+@pytest.mark.real
+async def test_a_stream_reads_as_the_file_does(cli, tmp_path):
+    """Chains cover subjects, so the story is told with those of the stream's cluster."""
+    told = running(1)
+    async with JetStreamWorld(tmp_path / "server") as world:
+        log = await world.open()
+        fence = 0
+        for recorded in told.log:
+            subject, data = of_cluster(recorded, "demo")
+            control = subjects.tree_of(subject) == "control"
+            outcome = await log.append(subject, data, recorded.id, fence=fence if control else None)
+            assert outcome.seq == recorded.seq
+            fence = recorded.seq if control else fence
+        url = world.server.url
+        document = await asyncio.to_thread(cli.json, "replay", "--log", url)
+        assert document["cluster"] == "demo"
+        assert document["birth"] == await log.birth()
+        assert document["events"] >= len(told.log)
+        read = await asyncio.to_thread(read_log, url, "demo")
+        assert [(r.seq, r.data) for r in read.events][: len(told.log)] == [
+            (r.seq, r.data) for r in told.log
+        ]
+        await missing_cluster(cli, url)
+
+
+async def missing_cluster(cli, url):
+    done = await asyncio.to_thread(cli, "audit", "--log", url, "--cluster", "prod", "--json")
+    assert done.exit_code == 2
+    assert "prod" in json.loads(done.stdout)["what"]
+
+
+def test_a_log_is_a_value():
+    log = Log(shown="x", cluster="c", birth="b", events=())
+    with pytest.raises(AttributeError):
+        log.cluster = "d"
+    assert msgspec.to_builtins(log)["events"] == ()
