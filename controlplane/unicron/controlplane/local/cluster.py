@@ -103,7 +103,8 @@ class LocalCluster:
         await self._spawn(
             "control",
             "unicron.controlplane.runtime.service",
-            ["--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)],
+            ["--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)]
+            + ["--die-with-parent", str(os.getpid())],
             self.url,
         )
 
@@ -112,6 +113,7 @@ class LocalCluster:
         assert self.template is not None
         arguments = ["--cluster", self.name, "--node", node, "--devices", str(self.devices)]
         arguments += ["--run-dir", str(self.root), "--template", self.template]
+        arguments += ["--die-with-parent", str(os.getpid())]
         if self._fault_injection:
             arguments.append("--fault-injection")
         url = self._server.node_url if self._server is not None else self.url

@@ -23,6 +23,7 @@ from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.solver import Solver
 from unicron.events import ConfigError, TaskSpec, UnicronError
+from unicron.worker_shim.process import die_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--instance", default="a")
     parser.add_argument("--task", action="append", default=[], help="task file (JSON)")
     parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
+    parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     given = parser.parse_args(arguments)
+    if given.die_with_parent:
+        die_with_parent(given.die_with_parent)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     setproctitle.setproctitle(f"unicron: control plane {given.cluster}")
     url = os.environ.get("UNICRON_NATS", "")
