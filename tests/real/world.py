@@ -106,7 +106,7 @@ class World:
         digests = set(state.tasks[self.spec.task].finished.values())
         assert digests == {reference.state_digest}
         assert {i: v for i, v in work.losses.items()} == reference.work.losses
-        Replayer(cluster.events).verify()
+        Replayer(cluster.events).verify().require()
         return state
 
     def _ended(self, state: ClusterState) -> bool:

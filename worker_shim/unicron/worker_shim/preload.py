@@ -40,6 +40,8 @@ def set_threads() -> None:
     """Must run before numpy or torch is imported by anyone in the process."""
     for name in THREADS:
         os.environ[name] = "1"
+    # Every broken collective would print a C++ stack; what broke is reported as a fact.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def preload(mode: str, entry: str) -> None:

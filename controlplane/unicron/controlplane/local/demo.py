@@ -17,7 +17,7 @@ from unicron.controlplane.local.measure import Check, FaultRow, Work, checks, fa
 from unicron.controlplane.local.reference import Reference, run_reference
 from unicron.controlplane.local.spec import demo_task
 from unicron.controlplane.replay.replayer import Replayer
-from unicron.events import HistoryHeader, Recorded, TaskSpec, write_history
+from unicron.events import HistoryHeader, Recorded, TaskSpec, UnicronError, write_history
 
 START_NODES = ("n1", "n2")
 LATER_NODE = "n3"
@@ -236,15 +236,13 @@ def _losses(spec: TaskSpec, ours: Work, theirs: Work) -> Check:
 
 
 def _replays(events: list[Recorded]) -> Check:
+    name = "the log replays, and every decision is decided again"
     try:
-        result = Replayer(events).verify()
-    except Exception as error:  # whatever it is, the verdict has to say so
-        return Check(name="the log replays", ok=False, detail=str(error).splitlines()[0])
-    return Check(
-        name="the log replays, and every decision is decided again",
-        ok=True,
-        detail=f"{result.events} events, {result.redecided} decisions",
-    )
+        report = Replayer(events).verify()
+        report.require()
+    except UnicronError as error:
+        return Check(name=name, ok=False, detail=error.what)
+    return Check(name=name, ok=True, detail=f"{report.events} events, {report.redecided} decisions")
 
 
 def _committed(cluster: LocalCluster) -> int:
