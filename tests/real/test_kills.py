@@ -16,9 +16,7 @@ pytestmark = pytest.mark.real
     [Phase.FORWARD, Phase.BACKWARD, Phase.REDUCTION, Phase.VOTE, Phase.VOTED, Phase.STEP],
     ids=lambda p: p.label,
 )
-async def test_killed_in(
-    world: World, reference: Reference, phase: Phase, worker: str
-) -> None:
+async def test_killed_in(world: World, reference: Reference, phase: Phase, worker: str) -> None:
     done = 1 if phase in (Phase.FORWARD, Phase.BACKWARD) else -1
     shot = await world.spring(world.trap(worker, phase, iteration=4, done=done))
     assert (shot.phase, shot.iteration) == (phase.label, 4)

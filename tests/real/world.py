@@ -98,14 +98,16 @@ class World:
         losses are the reference's, bit for bit."""
         cluster = self.cluster
         state = await cluster.until("the task ends", self._ended, 90.0)
-        await cluster.until("incidents end", lambda s: all(i.resolved for i in s.incidents.values()))
+        await cluster.until(
+            "incidents end", lambda s: all(i.resolved for i in s.incidents.values())
+        )
         state = cluster.state
         work = read_work(cluster.journals())
         for check in checks(self.spec, state, cluster.events, work):
             assert check.ok, f"{check.name}: {check.detail}"
         digests = set(state.tasks[self.spec.task].finished.values())
         assert digests == {reference.state_digest}
-        assert {i: v for i, v in work.losses.items()} == reference.work.losses
+        assert work.losses == reference.work.losses
         Replayer(cluster.events).verify().require()
         return state
 

@@ -15,7 +15,7 @@ from setproctitle import setproctitle
 
 from unicron.events.envelope import Envelope
 from unicron.events.gradient_tree import assign
-from unicron.events.ids import Sequence
+from unicron.events.ids import Generation, Sequence
 from unicron.events.member import MemberCommitted, MemberFinished, MemberQuiesced, MemberReady
 from unicron.events.transition import TransitionOrdered
 from unicron.events.worker import ExceptionReported, PeerErrorReported, WorkerPrepared
@@ -275,7 +275,7 @@ class Worker:
             )
         if trainer.iteration >= self.spec.iterations:
             self._finish(generation)
-        elif core.boundary(self.shim, voted):
+        elif core.boundary(self.shim, Generation(voted)):
             self._switch(voted)
 
     def _commit(self, generation: int) -> None:
@@ -301,7 +301,7 @@ class Worker:
         self._move(core.left)
         setproctitle(title(self.launch))
 
-    def _finish(self, generation: int) -> None:
+    def _finish(self, generation: Generation) -> None:
         self.page.enter(Phase.FINISHED)
         self._publish(
             MemberFinished(

@@ -44,7 +44,7 @@ def _faults(rows: list[FaultRow]) -> str:
     if not rows:
         return "no faults"
     head = ("FAULT", "AT", "SEV", "KEPT", "REDONE", "DETECT ms", "PLAN ms", "RESUME ms", "WHOLE ms")
-    table = [head]
+    table: list[tuple[str, ...]] = [head]
     for row in rows:
         where = f"{row.iteration if row.iteration is not None else '?'}/{row.phase or '?'}"
         table.append(

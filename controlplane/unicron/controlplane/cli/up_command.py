@@ -15,7 +15,9 @@ import click
     type=click.Path(file_okay=False, path_type=Path),
     help="Without --nats: the folder of a server of this control plane's own (kept).",
 )
-@click.option("--port", type=int, help="Without --nats: the server's port; a free one if not given.")
+@click.option(
+    "--port", type=int, help="Without --nats: the server's port; a free one if not given."
+)
 @click.option(
     "--task",
     "tasks",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unicron.events import Decision, IncidentId, Sequence
+from unicron.events import AnyDecision, IncidentId, Sequence
 
 #: Version of decide(): grows when the same state gives another decision. Written into every
 #: decision; `verify` re-decides only for the version it implements.
@@ -13,6 +13,6 @@ LOGIC_VERSION = 1
 class Verdict:
     """The next decision, the sequences that led to it, and the incident it belongs to."""
 
-    body: Decision
+    body: AnyDecision
     cause: tuple[Sequence, ...] = ()
     incident: IncidentId | None = None

@@ -103,8 +103,10 @@ class LocalCluster:
         await self._spawn(
             "control",
             "unicron.controlplane.runtime.service",
-            ["--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)]
-            + ["--die-with-parent", str(os.getpid())],
+            [
+                *("--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)),
+                *("--die-with-parent", str(os.getpid())),
+            ],
             self.url,
         )
 
@@ -233,9 +235,7 @@ class LocalCluster:
         control = self._children.get("control")
         if control is not None and control.returncode is not None:
             tail = (self.root / "control.log").read_text(errors="replace")[-1500:]
-            raise ClusterFailed(
-                f"the control plane ended with code {control.returncode}", why=tail
-            )
+            raise ClusterFailed(f"the control plane ended with code {control.returncode}", why=tail)
 
     def _tell(self) -> str:
         task = self.state.tasks.get(self.spec.task)

@@ -71,7 +71,9 @@ class Demo:
     """One run. `say` gets a line for each thing that a person would want to know at once;
     `progress` the iterations committed."""
 
-    def __init__(self, options: DemoOptions, say: Say, progress: Callable[[str, int], None]) -> None:
+    def __init__(
+        self, options: DemoOptions, say: Say, progress: Callable[[str, int], None]
+    ) -> None:
         self.options = options
         self.spec: TaskSpec = demo_task(options.iterations, options.seed)
         self._say = say
@@ -154,8 +156,8 @@ class Demo:
         await cluster.start_agent(LATER_NODE)
 
     async def _until_iteration(self, cluster: LocalCluster, iteration: int) -> None:
-        while not _ended(cluster.state) and _committed(cluster) < iteration:
-            await asyncio.sleep(0.1)
+        while not _ended(cluster.state) and _committed(cluster) < iteration:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # pages of other processes: nobody can set an event
 
     async def _watch(self, cluster: LocalCluster) -> None:
         """Progress, and a line for each incident and each change of size."""
@@ -172,16 +174,16 @@ class Demo:
             task = state.tasks.get(self.spec.task)
             if task is not None and task.phase == "running" and len(task.members) != size:
                 size = len(task.members)
-                self._say(f"task {self.spec.task} trains at DP {size}, generation {task.generation}")
+                self._say(
+                    f"task {self.spec.task} trains at DP {size}, generation {task.generation}"
+                )
 
     # --- the end ----------------------------------------------------------------------------------
 
     def _write_log(self, cluster: LocalCluster) -> None:
         if not cluster.events:
             return
-        header = HistoryHeader(
-            cluster=cluster.name, birth=cluster.birth, version=cluster.version
-        )
+        header = HistoryHeader(cluster=cluster.name, birth=cluster.birth, version=cluster.version)
         write_history(self.options.log_path, header, cluster.events)
 
     def _result(

@@ -121,11 +121,7 @@ class Trap:
         reader.close()
         assert progress is not None
         state = self._cluster.state
-        hit = [
-            w
-            for w in state.workers.values()
-            if w.worker == self.fault.target or w.node == self.fault.target
-        ]
+        hit = [w for w in state.workers.values() if self.fault.target in (w.worker, w.node)]
         mono_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         if self.fault.kind == "worker":
             processes.kill(progress.pid)

@@ -103,9 +103,10 @@ def fault_rows(
         if incident is not None:
             seen.add(incident.incident)
         rows.append(_row(shot, incident, state, events, work))
-    for other in sorted(state.incidents.values(), key=lambda i: i.opened):
-        if other.incident not in seen:
-            rows.append(_row(None, other, state, events, work))
+    others = sorted(state.incidents.values(), key=lambda i: i.opened)
+    rows += [
+        _row(None, other, state, events, work) for other in others if other.incident not in seen
+    ]
     return rows
 
 
@@ -224,9 +225,7 @@ def checks(
     redone = work.passes - spec.iterations * spec.micro_batches
     gone = _gone(events)
     unexplained = [
-        place
-        for place, who in work.forwards.items()
-        if len(who) - 1 > sum(w in gone for w in who)
+        place for place, who in work.forwards.items() if len(who) - 1 > sum(w in gone for w in who)
     ]
     return [
         Check(
@@ -262,7 +261,9 @@ def _gone(events: list[Recorded]) -> set[tuple[str, int]]:
             case ev.WorkerExited():
                 gone.add((body.worker, body.incarnation))
             case ev.NodeLost():
-                gone |= {(w, i) for w, i in newest.items() if ev.node_of(ev.WorkerId(w)) == body.node}
+                gone |= {
+                    (w, i) for w, i in newest.items() if ev.node_of(ev.WorkerId(w)) == body.node
+                }
             case _:
                 pass
     return gone
@@ -279,9 +280,7 @@ def _restarted(events: list[Recorded]) -> int:
     return newest
 
 
-def _samples(
-    spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]], since: int
-) -> Check:
+def _samples(spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]], since: int) -> Check:
     """Each iteration is made of each sample once, counted from generation `since`. A contribution
     that is missing must have been computed by a worker that died after the iteration was reduced.
     """

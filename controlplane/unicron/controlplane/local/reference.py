@@ -42,9 +42,7 @@ async def run_reference(
     client = await ForkClient.connect(template, lambda e: ended.update({e.pid: e}))
     pids: list[int] = []
     try:
-        store, port = await client.start_store(
-            "reference", "127.0.0.1", "unicron: reference store"
-        )
+        store, port = await client.start_store("reference", "127.0.0.1", "unicron: reference store")
         pids.append(store)
         for rank in range(ranks):
             pid = await client.call(

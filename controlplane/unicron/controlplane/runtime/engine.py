@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import anyio
 
-from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.deadlines import deadlines
+from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
 from unicron.controlplane.core.limits import RESEND_MS
 from unicron.controlplane.core.orders import OpenOrder, open_orders
@@ -143,6 +143,10 @@ class Engine:
         moved, self._moved = self._moved, anyio.Event()
         moved.set()
 
+    async def moved(self) -> None:
+        """Wait for the next event to be folded, or for leadership."""
+        await self._moved.wait()
+
     async def _folded(self, seq: Sequence) -> None:
         while self.state.seq < seq:
             await self._moved.wait()
@@ -163,6 +167,7 @@ class Engine:
         self.monitor.grace(_now_ms())
         self._timers.restart()
         self.leading = True
+        self._notify()
         log.info("leading cluster %s since #%d", self._log.cluster, seq)
 
     def _basis(self) -> Basis:
@@ -202,7 +207,7 @@ class Engine:
         )
 
     async def submit(self, spec: TaskSpec, by: str) -> Sequence:
-        """Hand in a task; its sequence once it is durable. Raises ValueError if the name is taken."""
+        """Hand in a task; its sequence once it is durable. ValueError if its name is taken."""
         if spec.task in self.state.tasks:
             raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
         seq = await self._writer.write(TaskSubmitted(spec=spec, by=by))
@@ -271,29 +276,38 @@ class Engine:
             problem = self._problems.pop(request)
             answer = await self._solve(request, problem)
             await self._writer.write(
-                answer, cause=(request,), still=lambda: self.state.plan.request == request  # noqa: B023
+                answer,
+                cause=(request,),
+                still=lambda: self.state.plan.request == request,  # noqa: B023
             )
             await self._solver.warm()
 
     async def _solve(self, request: Sequence, problem: PlanProblem) -> PlanSolved:
         start = time.monotonic_ns()
-        common = {"request": request, "problem_digest": problem_digest(problem)}
+        digested = problem_digest(problem)
         try:
             plan = await self._solver.solve(problem)
         except SolverFailed as error:
             log.warning("no plan for #%d: %s", request, error)
             return PlanSolved(
-                source="cpsat", value=0, waf_milli=0, allocations=(), error=str(error), **common
+                request=request,
+                problem_digest=digested,
+                source="cpsat",
+                value=0,
+                waf_milli=0,
+                allocations=(),
+                error=str(error),
             )
         took = (time.monotonic_ns() - start) // 1_000_000
         return PlanSolved(
+            request=request,
+            problem_digest=digested,
             source=plan.source,
             value=plan.value_gflops_milli,
             waf_milli=plan.waf_milli,
             allocations=allocations_of(plan),
             statistics=(*plan.statistics, ("took_ms", took)),
             explanation=explain(problem, plan),
-            **common,
         )
 
 

@@ -23,9 +23,9 @@ class Monitor:
     def heard(self, beat: Beat, now_ms: int) -> None:
         """A beat arrived."""
         known = self.beats.get(beat.node)
-        if known is not None and known.incarnation == beat.incarnation:
-            if beat.number < known.number:
-                return  # overtaken on the way
+        same = known is not None and known.incarnation == beat.incarnation
+        if same and known is not None and beat.number < known.number:
+            return  # overtaken on the way
         self.beats[beat.node] = beat
         self._heard[beat.node, beat.incarnation] = now_ms
 

@@ -27,8 +27,6 @@ from unicron.worker_shim.process import die_with_parent
 
 log = logging.getLogger(__name__)
 
-_POLL_S = 0.05
-
 
 def version() -> str:
     """Version of the installed distribution."""
@@ -72,7 +70,7 @@ async def _until_signal(scope: anyio.CancelScope) -> None:
 
 async def _submit(engine: Engine, tasks: tuple[TaskSpec, ...], when_nodes: int) -> None:
     while not engine.leading or _healthy(engine.state) < when_nodes:
-        await anyio.sleep(_POLL_S)
+        await engine.moved()
     for spec in tasks:
         if spec.task not in engine.state.tasks:
             await engine.submit(spec, by="operator")

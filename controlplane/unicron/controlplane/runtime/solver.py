@@ -59,7 +59,8 @@ class Solver:
 
 
 async def _converse(child: anyio.abc.Process, request: bytes) -> Plan:
-    assert child.stdin is not None and child.stdout is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await child.stdin.send(request)
         await child.stdin.aclose()

@@ -8,11 +8,11 @@ import anyio
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
 from unicron.controlplane.runtime.ports import EventLog
 from unicron.events import (
+    AnyDecision,
     Basis,
-    Decision,
     Envelope,
-    IncidentId,
     Incarnation,
+    IncidentId,
     LogUnreachable,
     Sequence,
     Source,
@@ -56,7 +56,7 @@ class Writer:
 
     async def write(
         self,
-        body: Decision,
+        body: AnyDecision,
         *,
         cause: tuple[Sequence, ...] = (),
         incident: IncidentId | None = None,
