@@ -21,7 +21,7 @@ from unicron.controlplane.core import fold_worker as workers
 from unicron.controlplane.core.change import put, replace, with_node
 from unicron.controlplane.core.state import ClusterState, SourceState
 from unicron.controlplane.core.tables import IllegalTransition
-from unicron.events import Envelope, Recorded, Sequence, Source
+from unicron.events import Envelope, Recorded, Sequence, Source, subjects
 
 WorkerFact: TypeAlias = (
     ev.WorkerStarted
@@ -57,15 +57,17 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
     if recorded.seq != state.seq + 1:
         raise OutOfOrder(f"folded up to {state.seq}, then given {recorded.seq}")
     envelope = recorded.envelope
+    control = subjects.tree_of(recorded.subject) == "control"
     if envelope is None:
-        decision = ".control." in recorded.subject
-        state = replace(
+        return replace(
             state,
             seq=recorded.seq,
             unknown=state.unknown + 1,
-            unknown_decisions=state.unknown_decisions + (1 if decision else 0),
+            unknown_decisions=state.unknown_decisions + (1 if control else 0),
         )
-        return state
+    if isinstance(envelope.body, ev.Decision) != control:
+        # A node may write under its own subject only: there, nothing is a decision.
+        return replace(state, seq=recorded.seq, void=state.void + 1)
     heard = _hear(state, envelope.source)
     if heard is None:
         return replace(state, seq=recorded.seq, duplicates=state.duplicates + 1)

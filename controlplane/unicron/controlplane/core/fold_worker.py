@@ -222,8 +222,10 @@ def failed(
         if _is_everywhere(state, worker, signature):
             reason = f"{what}, and on other nodes too: the task itself is at fault"
             state = with_task(state, replace(task, blame=task.blame or reason))
-        else:
+        elif _has_elsewhere(state, worker):
             severity = 1
+        else:
+            what += "; kept in use, no other node could carry the task"
     failure = Failure(signature=signature, iteration=reached)
     worker = replace(to_status(worker, "failed"), failures=(*recent, failure))
     state = with_worker(state, worker)
@@ -250,6 +252,17 @@ def _is_everywhere(state: ClusterState, worker: WorkerState, signature: str) -> 
         and any(f.signature == signature for f in other.failures)
         for other in state.workers.values()
     )
+
+
+def _has_elsewhere(state: ClusterState, worker: WorkerState) -> bool:
+    """Could other nodes carry the worker's task? Isolating the last node that can would end it,
+    which is no cure for a process that keeps dying; the task's budget bounds the restarts."""
+    others = [
+        n.devices
+        for n in state.nodes.values()
+        if n.node != worker.node and n.status in ("healthy", "suspected")
+    ]
+    return sum(others) >= max(1, state.tasks[worker.task].spec.min_devices)
 
 
 def _blame_node(state: ClusterState, at: Sequence, worker: WorkerState, what: str) -> ClusterState:

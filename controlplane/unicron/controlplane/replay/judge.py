@@ -7,7 +7,7 @@ again, and digests are compared only within one fold version.
 """
 
 from collections import Counter
-from typing import Final
+from typing import Final, cast
 
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest
@@ -22,6 +22,7 @@ from unicron.controlplane.replay.divergence import (
 from unicron.controlplane.replay.folding import Folding
 from unicron.events import (
     AlarmRaised,
+    AnyDecision,
     Basis,
     DeadlinePassed,
     Decision,
@@ -256,9 +257,9 @@ def _fields(verdict: Verdict) -> dict[str, object]:
     return {"body": verdict.body, "cause": verdict.cause, "incident": verdict.incident}
 
 
-def _as_decision(envelope: Envelope) -> Decision:
+def _as_decision(envelope: Envelope) -> AnyDecision:
     assert isinstance(envelope.body, Decision)
-    return envelope.body
+    return cast("AnyDecision", envelope.body)
 
 
 def _name(envelope: Envelope) -> str:
