@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from unicron.controlplane.cli.options import json_option, verbose_option
+from unicron.controlplane.cli.output import emit
 from unicron.events import ConfigError
 
 DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
@@ -41,7 +43,8 @@ DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
 )
 @click.option("--nats", "url", help="A running NATS server instead of one of the demo's own.")
 @click.option("--cluster", default="demo", show_default=True, help="Name of the demo's cluster.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line.")
+@json_option
+@verbose_option
 def demo(
     iterations: int,
     seed: int,
@@ -55,7 +58,10 @@ def demo(
     """Train a real GPT with megatron-core on this machine's CPUs through a killed worker, a lost
     node and a joining one; then train it undisturbed and compare the two bit for bit.
 
-    Exit code 0 only if everything held.
+    Prints what happens as it happens, then a timeline of each incident, a table of the faults
+    (PLAN is from the first fact in the log to the survivors' order), losses beside the reference's,
+    and the verdict. With --json the last line is one JSON object. Exit code 0 only if everything
+    held.
     """
     _require_training()
     from unicron.controlplane.local.demo import DemoOptions
@@ -120,7 +126,7 @@ def _run(options: object, *, as_json: bool) -> int:
 
 async def _supervised(options: object, *, as_json: bool) -> int:
     """Run the demo; SIGINT and SIGTERM end it and all its processes, at any moment."""
-    from unicron.controlplane.cli import demo_report
+    import unicron.controlplane.cli.demo_report as report
     from unicron.controlplane.local.demo import Demo, DemoOptions
 
     assert isinstance(options, DemoOptions)
@@ -142,9 +148,9 @@ async def _supervised(options: object, *, as_json: bool) -> int:
         raise _Stopped(asked[0] if asked else signal.SIGINT) from None
     finally:
         screen.close()
-    click.echo(demo_report.text(result))
+    emit(report.text(result))
     if as_json:
-        click.echo(demo_report.as_json(result))
+        emit(report.as_json(result))
     return 0 if result.ok else 1
 
 

@@ -4,6 +4,7 @@ import json
 
 import msgspec
 
+from unicron.controlplane.cli.output import duration, table, width
 from unicron.controlplane.local.demo import DemoResult
 from unicron.controlplane.local.measure import FaultRow
 from unicron.controlplane.replay.views import IncidentBook
@@ -23,19 +24,25 @@ def text(result: DemoResult) -> str:
 def _story(book: IncidentBook, row: FaultRow, result: DemoResult) -> str:
     assert row.incident is not None
     story = book.story(row.incident)
-    start = _start_ns(row, result) or story.incident.first_evidence_at_ns
-    origin = "the fault" if _start_ns(row, result) else "the first evidence"
-    lines = [f"{row.incident} SEV{story.incident.severity}, time since {origin}", ""]
-    lines.append(f"{'T+':>9}  {'SEQ':>5}  {'WHO':<12} WHAT")
-    for event in story.events:
-        late = (event.at_ns - start) / 1e6
-        lines.append(f"{late:7.0f} ms  {'#' + str(event.seq):>5}  {event.who:<12} {event.what}")
-    return "\n".join(lines)
+    fault_ns = _fault_ns(row, result)
+    start = story.incident.first_evidence_at_ns if fault_ns is None else fault_ns
+    since = "its first evidence" if fault_ns is None else f"SIGKILL to {row.kind} {row.worker}"
+    lines = [
+        (
+            duration((event.at_ns - start) // 1_000_000),
+            f"#{event.seq}",
+            "nats-server" if event.who.startswith("server/") else event.who,
+            event.what,
+        )
+        for event in story.events
+    ]
+    head = f"{row.incident} SEV{story.incident.severity}, T+ since {since}"
+    return head + "\n" + table(("T+ ", "SEQ ", "WHO", "WHAT"), lines, width())
 
 
-def _start_ns(row: FaultRow, result: DemoResult) -> int | None:
+def _fault_ns(row: FaultRow, result: DemoResult) -> int | None:
     for shot in result.shots:
-        if shot.fault.target == row.worker and shot.fault.kind == row.kind:
+        if (shot.fault.target, shot.fault.kind) == (row.worker, row.kind):
             return shot.wall_ns
     return None
 
@@ -43,42 +50,31 @@ def _start_ns(row: FaultRow, result: DemoResult) -> int | None:
 def _faults(rows: list[FaultRow]) -> str:
     if not rows:
         return "no faults"
-    head = ("FAULT", "AT", "SEV", "KEPT", "REDONE", "DETECT ms", "PLAN ms", "RESUME ms", "WHOLE ms")
-    table: list[tuple[str, ...]] = [head]
-    for row in rows:
-        where = f"{row.iteration if row.iteration is not None else '?'}/{row.phase or '?'}"
-        table.append(
-            (
-                f"{row.kind} {row.worker}",
-                where,
-                _cell(row.severity),
-                _cell(row.kept_microbatches),
-                _cell(row.redone_microbatches),
-                _cell(row.detect_ms),
-                _cell(row.plan_ms),
-                _cell(row.resume_ms),
-                _cell(row.restored_ms),
-            )
+    names = ("FAULT", "AT", "SEV ", "KEPT ", "REDONE ", "DETECT ", "PLAN ", "RESUME ", "WHOLE ", "")
+    lines = [
+        (
+            f"{row.kind} {row.worker}",
+            f"{_known(row.iteration)}/{row.phase or '?'}",
+            _known(row.severity),
+            _known(row.kept_microbatches),
+            _known(row.redone_microbatches),
+            _took(row.detect_ms),
+            _took(row.plan_ms),
+            _took(row.resume_ms),
+            _took(row.restored_ms),
+            row.outcome,
         )
-    return _table(table, left=2)
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return "?"
-    return f"{value:.0f}"
-
-
-def _table(rows: list[tuple[str, ...]], left: int) -> str:
-    """Columns with two spaces between; the first `left` to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
         for row in rows
-    )
+    ]
+    return table(names, lines, width())
+
+
+def _known(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _took(value: float | None) -> str:
+    return "?" if value is None else duration(round(value))
 
 
 def _losses(result: DemoResult) -> str:
@@ -86,12 +82,13 @@ def _losses(result: DemoResult) -> str:
         return ""
     last = result.options.iterations - 1
     step = max(1, last // (_LOSSES_SHOWN - 1))
-    rows: list[tuple[str, ...]] = [("ITERATION", "LOSS", "REFERENCE", "")]
+    rows = []
     for iteration in sorted({*range(0, last, step), last}):
         ours = result.work.losses.get(iteration, ())
         theirs = result.reference.work.losses.get(iteration, ())
-        rows.append((str(iteration), _loss(ours), _loss(theirs), "=" if ours == theirs else "x"))
-    return _table(rows, left=0)
+        same = "=" if ours == theirs else "x"
+        rows.append((str(iteration), _loss(ours), _loss(theirs), same))
+    return table(("ITERATION ", "LOSS ", "REFERENCE ", ""), rows, None)
 
 
 def _loss(values: tuple[float, ...]) -> str:

@@ -1,10 +1,13 @@
 """``unicron up``: a control plane in the foreground, with a server of its own if none is given."""
 
 import asyncio
-import sys
+import json
 from pathlib import Path
 
 import click
+
+from unicron.controlplane.cli.options import json_option, verbose_option
+from unicron.controlplane.cli.output import emit
 
 
 @click.command()
@@ -26,6 +29,8 @@ import click
     help="Submit this task (JSON, a TaskSpec of docs/events.md) unless the log knows it already.",
 )
 @click.option("--when-nodes", type=int, default=1, show_default=True, help="... at so many nodes.")
+@json_option
+@verbose_option
 def up(
     cluster: str,
     url: str | None,
@@ -33,6 +38,7 @@ def up(
     port: int | None,
     tasks: tuple[str, ...],
     when_nodes: int,
+    as_json: bool,
 ) -> None:
     """Run a control plane for a cluster until it is told to end (Ctrl-C, SIGTERM).
 
@@ -58,11 +64,15 @@ def up(
             nodes = data / "nodes.url"
             nodes.touch(mode=0o600)
             nodes.write_text(server.node_url + "\n")
-            click.echo(f"nats-server of cluster {cluster} runs; address for nodes: {nodes}")
+            if as_json:
+                emit(
+                    json.dumps({"schema": "unicron.up/1", "cluster": cluster, "nodes": str(nodes)})
+                )
+            else:
+                emit(f"nats-server of cluster {cluster} runs; address for nodes: {nodes}")
             try:
                 await serve(server.url, cluster, tasks=specs, when_nodes=when_nodes)
             finally:
                 nodes.unlink(missing_ok=True)
 
     asyncio.run(run())
-    sys.exit(0)

@@ -7,7 +7,7 @@ again, and digests are compared only within one fold version.
 """
 
 from collections import Counter
-from typing import Final, cast
+from typing import Final
 
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest
@@ -259,7 +259,7 @@ def _fields(verdict: Verdict) -> dict[str, object]:
 
 def _as_decision(envelope: Envelope) -> AnyDecision:
     assert isinstance(envelope.body, Decision)
-    return cast("AnyDecision", envelope.body)
+    return envelope.body
 
 
 def _name(envelope: Envelope) -> str:
