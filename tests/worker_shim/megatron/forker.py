@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 
@@ -193,9 +194,9 @@ def fork(path):
 def main():
     import warnings
 
-    from unicron.worker_shim.preload import preload, set_threads
+    from unicron.worker_shim.preload import preload, set_environment
 
-    set_threads()
+    set_environment(tempfile.gettempdir())
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # what it warns of is what we test
     warnings.simplefilter("ignore")
     preload("megatron", "unicron.worker_shim.megatron.trainer:Trainer")

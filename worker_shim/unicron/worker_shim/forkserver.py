@@ -25,7 +25,7 @@ from unicron.events.errors import ConfigError, UnicronError
 from unicron.worker_shim import forkchild, forkprotocol
 from unicron.worker_shim.forkprotocol import Child, Exited, Hello, Kind, Reply
 from unicron.worker_shim.forksocket import Client, Clients, listen
-from unicron.worker_shim.preload import MODES, preload, set_threads
+from unicron.worker_shim.preload import MODES, preload, set_environment
 from unicron.worker_shim.process import die_with_parent, thread_count
 
 _END_LIMIT_S = 5.0
@@ -316,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store-entry", default="", help="host of the store, for tests")
     parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     given = parser.parse_args(arguments)
-    set_threads()
+    set_environment(os.path.dirname(os.path.abspath(given.socket)))
     if given.die_with_parent:
         die_with_parent(given.die_with_parent)
     options = Options(

@@ -36,8 +36,10 @@ MODULES = (
 MODES = ("megatron", "none")
 
 
-def set_threads() -> None:
-    """Must run before numpy or torch is imported by anyone in the process."""
+def set_environment(folder: str) -> None:
+    """Must run before numpy or torch is imported by anyone in the process. `folder` takes what
+    torch would otherwise leave in the machine's temporary folder."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(folder, "torchinductor"))
     for name in THREADS:
         os.environ[name] = "1"
     # Every broken collective would print a C++ stack; what broke is reported as a fact.

@@ -42,6 +42,7 @@ DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
     help="Keep all files of the run (logs, journals, pages, the event log) in this directory.",
 )
 @click.option("--nats", "url", help="A running NATS server instead of one of the demo's own.")
+@click.option("--port", type=int, help="Port of the demo's own server; a free one if not given.")
 @click.option("--cluster", default="demo", show_default=True, help="Name of the demo's cluster.")
 @json_option
 @verbose_option
@@ -52,6 +53,7 @@ def demo(
     log_path: Path,
     keep: Path | None,
     url: str | None,
+    port: int | None,
     cluster: str,
     as_json: bool,
 ) -> None:
@@ -87,6 +89,7 @@ def demo(
         log_path=log_path,
         keep=keep,
         url=url,
+        port=port,
         cluster=cluster,
     )
     sys.exit(_run(options, as_json=as_json))

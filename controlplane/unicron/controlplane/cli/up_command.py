@@ -26,7 +26,7 @@ from unicron.controlplane.cli.output import emit
     "tasks",
     multiple=True,
     type=click.Path(dir_okay=False),
-    help="Submit this task (JSON, a TaskSpec of docs/events.md) unless the log knows it already.",
+    help="Submit this task (TOML or JSON, a TaskSpec of docs/events.md) unless the log knows it.",
 )
 @click.option("--when-nodes", type=int, default=1, show_default=True, help="... at so many nodes.")
 @json_option
@@ -48,7 +48,8 @@ def up(
     """
     if (url is None) == (data is None):
         raise click.UsageError("give either --nats or --data")
-    from unicron.controlplane.runtime.service import read_tasks, serve
+    from unicron.controlplane.runtime.service import serve
+    from unicron.controlplane.runtime.taskfile import read_tasks
 
     specs = read_tasks(list(tasks))
 

@@ -36,8 +36,8 @@ class ClusterFailed(UnicronError):
 
 class LocalCluster:
     """`root`: an existing folder of our own, with a short path (unix sockets live in it).
-    `url`: a running server's address; None starts one. `template`: the socket of a fork server
-    that has torch and Megatron imported already; None starts one."""
+    `url`: a running server's address; None starts one, on `port` or any free one. `template`: the
+    socket of a fork server that has torch and Megatron imported already; None starts one."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class LocalCluster:
         *,
         devices: int = 2,
         url: str | None = None,
+        port: int | None = None,
         template: str | None = None,
         fault_injection: bool = True,
     ) -> None:
@@ -58,6 +59,7 @@ class LocalCluster:
         self.events: list[Recorded] = []
         self.template = template
         self._url = url
+        self._port = port
         self._fault_injection = fault_injection
         self._server: NatsServer | None = None
         self._log: JetStreamLog | None = None
@@ -72,7 +74,7 @@ class LocalCluster:
     async def start(self) -> None:
         """Server, log and template. Raises ConfigError, ClusterFailed."""
         if self._url is None:
-            self._server = NatsServer(self.root / "nats", self.name)
+            self._server = NatsServer(self.root / "nats", self.name, port=self._port)
             await self._server.start()
         self._log = await JetStreamLog.connect(self.url, self.name, name="reader/local")
         if self._url is not None and await self._log.last_seq():

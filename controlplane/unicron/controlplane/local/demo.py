@@ -36,6 +36,7 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
     log_path: Path
     keep: Path | None = None
     url: str | None = None
+    port: int | None = None
     cluster: str = "demo"
 
 
@@ -88,7 +89,8 @@ class Demo:
         """
         start = time.monotonic()
         root = Path(tempfile.mkdtemp(prefix="unicron-"))
-        cluster = LocalCluster(root, self.options.cluster, self.spec, url=self.options.url)
+        options = self.options
+        cluster = LocalCluster(root, options.cluster, self.spec, url=options.url, port=options.port)
         try:
             try:
                 await self._main_run(cluster)

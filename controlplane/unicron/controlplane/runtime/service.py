@@ -11,10 +11,8 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 
 import anyio
-import msgspec
 import setproctitle
 
 from unicron.controlplane.core.state import ClusterState
@@ -22,6 +20,7 @@ from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.solver import Solver
+from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.events import ConfigError, TaskSpec, UnicronError
 from unicron.worker_shim.process import die_with_parent
 
@@ -80,27 +79,12 @@ def _healthy(state: ClusterState) -> int:
     return sum(n.status == "healthy" for n in state.nodes.values())
 
 
-def read_tasks(paths: list[str]) -> tuple[TaskSpec, ...]:
-    """Task files in JSON. Raises ConfigError that names the file and the field."""
-    specs = []
-    for path in paths:
-        try:
-            specs.append(msgspec.json.decode(Path(path).read_bytes(), type=TaskSpec))
-        except OSError as error:
-            raise ConfigError(f"can't read the task file {path}", why=str(error)) from error
-        except msgspec.DecodeError as error:
-            raise ConfigError(
-                f"{path} is no task", why=str(error), fix="see docs/events.md, TaskSpec"
-            ) from error
-    return tuple(specs)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Entry of the process; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m unicron.controlplane.runtime.service")
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--instance", default="a")
-    parser.add_argument("--task", action="append", default=[], help="task file (JSON)")
+    parser.add_argument("--task", action="append", default=[], help="task file (TOML or JSON)")
     parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
     parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     given = parser.parse_args(arguments)
