@@ -213,20 +213,34 @@ def _lives_on(worker: WorkerState, node: NodeId) -> bool:
 
 
 def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -> ClusterState:
-    """Remember the newest connection of each of our processes; ignore all other clients'. A server
-    counts its connections, so a report that comes again, or late, changes nothing."""
-    if not body.client.startswith(("agent/", "worker/")):
-        return state
+    """Remember the newest connection of each of our processes' present lives; ignore all other
+    clients'. A server counts its connections, so a report that comes again, or late, changes
+    nothing."""
     known = state.connections.get(body.client, "")
-    server, _, number = known.removeprefix("-").rpartition("/")
     key = f"{body.server}/{body.client_number}"
-    if isinstance(body, ConnectionOpened):
-        if known and server == body.server and body.client_number <= int(number):
+    if isinstance(body, ConnectionClosed):
+        if known != key:
             return state
-        return replace(state, connections=put(state.connections, body.client, key))
-    if known != key:
+        return replace(state, connections=put(state.connections, body.client, f"-{key}"))
+    if not _is_ours(state, body.client):
         return state
-    return replace(state, connections=put(state.connections, body.client, f"-{key}"))
+    server, _, number = known.removeprefix("-").rpartition("/")
+    if known and server == body.server and body.client_number <= int(number):
+        return state
+    return replace(state, connections=put(state.connections, body.client, key))
+
+
+def _is_ours(state: ClusterState, client: str) -> bool:
+    """It names a process of ours that isn't known to have had a successor."""
+    who, _, incarnation = client.rpartition("/")
+    kind, _, name = who.partition("/")
+    if kind == "worker":
+        worker = state.workers.get(name)
+        return worker is not None and str(worker.incarnation) == incarnation
+    source = state.sources.get(who)
+    return kind == "agent" and (
+        source is None or incarnation not in {str(past) for past in source.past}
+    )
 
 
 def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:

@@ -48,8 +48,8 @@ def start_ordered(
     old = state.workers.get(body.worker)
     if old is not None and body.incarnation <= old.incarnation:
         return None
-    task = state.tasks.get(body.task)
-    if task is None or task.phase in tables.ENDED or body.node not in state.nodes:
+    task, node = state.tasks.get(body.task), state.nodes.get(body.node)
+    if task is None or task.phase in tables.ENDED or node is None or node.status == "lost":
         return None
     if body.worker != worker_id(body.node, body.device):
         return None

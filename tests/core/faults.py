@@ -1,0 +1,265 @@
+"""What can go wrong in a World, each as a function that does it once, if it can be done now."""
+
+import msgspec
+
+from tests.core.trainee import Trainee
+from tests.core.world import Node, World
+from unicron import events as ev
+
+
+def _node(world: World, *, up: bool = True) -> Node | None:
+    nodes = [n for n in world.nodes.values() if n.up == up]
+    return world.rng.choice(nodes) if nodes else None
+
+
+def _trainee(world: World) -> Trainee | None:
+    living = world.living()
+    return world.rng.choice(living) if living else None
+
+
+def kill_worker(world: World) -> None:
+    trainee = _trainee(world)
+    if trainee is not None:
+        signal = world.rng.choice([9, 11, 6, None])
+        world.kill(world.nodes[trainee.node], trainee.identity[0], signal)
+
+
+def raise_exception(world: World) -> None:
+    """Its training step raises: it says so and ends; which is heard first is open."""
+    trainee = _trainee(world)
+    if trainee is None or trainee.hung:
+        return
+    kinds = ["software", "cuda.ecc", "cuda.error", "network.error", "out_of_memory", "new"]
+    trainee.say(
+        ev.ExceptionReported,
+        generation=trainee.shim.standing,
+        iteration=trainee.iteration,
+        phase=trainee.stage,
+        kind=world.rng.choice(kinds),
+        message="it broke",
+    )
+    world.kill(world.nodes[trainee.node], trainee.identity[0], None)
+
+
+def hang(world: World) -> None:
+    """It does nothing any more; only SIGKILL helps."""
+    trainee = _trainee(world)
+    if trainee is not None:
+        trainee.hung = True
+
+
+def link_breaks(world: World) -> None:
+    """A collective breaks between two healthy members."""
+    trainee = _trainee(world)
+    if trainee is not None and trainee.waits:
+        trainee.break_off("connection reset")
+
+
+def kill_node(world: World) -> None:
+    """Power off."""
+    node = _node(world)
+    if node is None:
+        return
+    node.up = False
+    for name in list(node.workers):
+        world.kill(node, name)
+        node.workers[name].outbox.clear()
+    node.outbox.clear()
+    world.disconnect("agent", node.name, node.incarnation)
+
+
+def kill_agent(world: World) -> None:
+    """The agent dies and comes again; it kills what the earlier one left."""
+    node = _node(world)
+    if node is None:
+        return
+    world.disconnect("agent", node.name, node.incarnation)
+    node.outbox.clear()
+    node.up = False
+    world.start_node(node.name)
+
+
+def stop_agent(world: World) -> None:
+    """An operator stops it: workers first, then the news."""
+    node = _node(world)
+    if node is None or len(world.nodes) < 2:
+        return
+    for name, trainee in list(node.workers.items()):
+        if trainee.alive:
+            slot = node.table.slots[name]
+            node.table.slots[name] = type(slot)(
+                start=slot.start, life=slot.life, pid=slot.pid, grace_ms=0
+            )
+            world.kill(node, name)
+    node.outbox.append(ev.AgentStopped(node=node.name, reason="it was told to stop"))
+    world.disconnect("agent", node.name, node.incarnation)
+    node.up = False
+
+
+def node_comes(world: World) -> None:
+    """A new node, or one that was down."""
+    down = _node(world, up=False)
+    if down is not None and world.rng.random() < 0.7:
+        world.start_node(down.name)
+    elif len(world.nodes) < 5:
+        world.start_node(f"n{len(world.nodes) + 1}")
+
+
+def cut(world: World) -> None:
+    """The node can't reach the log: facts wait, orders are lost, its connections close."""
+    node = _node(world)
+    if node is None or node.cut:
+        return
+    node.cut = True
+    node.inbox.clear()
+    world.disconnect("agent", node.name, node.incarnation)
+    for name, trainee in node.workers.items():
+        if trainee.alive:
+            world.disconnect("worker", name, trainee.identity[1])
+
+
+def mend(world: World, node: Node | None = None) -> None:
+    """The node reaches the log again."""
+    node = node or _node(world)
+    if node is None or not node.cut:
+        return
+    node.cut = False
+    if node.up:
+        world.connect("agent", node.name, node.incarnation)
+    for name, trainee in node.workers.items():
+        if trainee.alive:
+            world.connect("worker", name, trainee.identity[1])
+
+
+def unkillable(world: World) -> None:
+    """A worker hangs in the kernel: it can't be killed either."""
+    trainee = _trainee(world)
+    if trainee is not None:
+        trainee.hung = True
+        world.nodes[trainee.node].unkillable.add(trainee.identity[0])
+
+
+def cannot_start(world: World) -> None:
+    """From now on, or no longer, nothing starts on a device."""
+    node = _node(world)
+    if node is not None:
+        world.watch.broken_start ^= {f"{node.name}/{world.rng.randrange(node.devices)}"}
+
+
+def repeat_fact(world: World) -> None:
+    """The log holds something twice: a retry whose answer was lost."""
+    recorded = world.rng.choice(world.log)
+    before = world.state
+    world.append_raw(recorded.subject, recorded.data)
+    if recorded.envelope is not None:
+        world.watch.repeated(before, world.state)
+
+
+def store_dies(world: World) -> None:
+    node = _node(world)
+    if node is not None:
+        node.outbox.append(ev.StoreBound(node=node.name, address="127.0.0.1", store_port=99))
+
+
+def wrong_opinion(world: World) -> None:
+    """The monitor is wrong about a node, and may be overtaken by a fact of it."""
+    nodes = [n for n in world.state.nodes.values() if n.status == "healthy"]
+    if nodes:
+        node = world.rng.choice(nodes)
+        late = world.rng.random() < 0.5
+        world.land_some_fact()
+        world.input(
+            ev.NodeSuspected(
+                node=node.node,
+                incarnation=node.incarnation,
+                newest_fact=node.last_fact if late else world.state.nodes[node.node].last_fact,
+                evidence="silent for 2000 ms",
+            )
+        )
+
+
+def limit_passes(world: World) -> None:
+    world.pass_limit()
+
+
+def solver_fails(world: World) -> None:
+    if world.solving is not None:
+        world.answer_plan(error="no answer")
+
+
+def leader_changes(world: World) -> None:
+    world.input(
+        ev.LeadershipTaken(
+            cluster="c", instance="i1", logic_version=1, fold_version=1, version="test"
+        )
+    )
+
+
+def node_returned(world: World) -> None:
+    """An operator gives an isolated node back."""
+    apart = [n for n in world.state.nodes.values() if n.status == "isolated"]
+    if apart:
+        node = world.rng.choice(apart)
+        world.input(ev.NodeReturned(node=node.node, by="test", reason="repaired"))
+
+
+def unknown_event(world: World) -> None:
+    """Written by a newer version of an agent."""
+    world.append_raw("unicron.c.fact.n1", b'{"id":"x:1:1","body":{"type":"fan.slow.v1"}}')
+
+
+def submit(world: World) -> None:
+    """Another task; some can't be run at all."""
+    number = len(world.state.tasks)
+    if number < 4:
+        spec = msgspec.structs.replace(
+            world.specs[0],
+            task=ev.TaskId(f"t{number}"),
+            weight_milli=world.rng.choice([100, 1000, 5000]),
+            min_devices=world.rng.choice([0, 1, 2, 3]),
+            max_devices=world.rng.choice([0, 3, 8, 8]),
+        )
+        world.input(ev.TaskSubmitted(spec=spec, by="test"))
+
+
+WEIGHTS = {
+    kill_worker: 12,
+    raise_exception: 4,
+    hang: 2,
+    link_breaks: 4,
+    kill_node: 2,
+    kill_agent: 2,
+    stop_agent: 1,
+    node_comes: 6,
+    cut: 2,
+    mend: 6,
+    unkillable: 1,
+    cannot_start: 2,
+    repeat_fact: 6,
+    store_dies: 1,
+    wrong_opinion: 3,
+    limit_passes: 4,
+    solver_fails: 3,
+    leader_changes: 2,
+    node_returned: 2,
+    unknown_event: 1,
+    submit: 2,
+}
+
+
+def anything(world: World) -> None:
+    """One fault."""
+    fault = world.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+    world.watch.count(fault.__name__)
+    fault(world)
+
+
+def repair(world: World) -> None:
+    """All that broke is mended, and one more node comes: what is left must end by itself."""
+    world.watch.broken_start.clear()
+    for node in list(world.nodes.values()):
+        mend(world, node)
+        if not node.up:
+            world.start_node(node.name)
+    if len(world.nodes) < 6:
+        world.start_node("n9")

@@ -1,0 +1,449 @@
+"""A cluster in which anything may happen between any two small steps, from one seed.
+
+The pure core leads; agents are the real supervision table; workers are pretended (trainee.py)
+around the real protocol machine of the shim. Orders may get lost and are said again; facts may
+be late, lost with their writer, or repeated; limits may pass at any time. A small forerunner of
+the simulator.
+"""
+
+import json
+import random
+from collections import deque
+
+from tests.core.invariants import Watch
+from tests.core.story import SPEC, Story
+from tests.core.trainee import Failed, Group, Trainee
+from unicron import events as ev
+from unicron.controlplane.core.deadlines import deadlines
+from unicron.controlplane.core.decide import decide
+from unicron.controlplane.core.fold import fold
+from unicron.controlplane.core.orders import open_orders
+from unicron.controlplane.core.problem import allocations_of, problem_of
+from unicron.events import codec
+from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.problem import digest as problem_digest
+from unicron.worker_shim import supervision
+
+
+class Node:
+    """A host: its agent, and the processes that the agent has started."""
+
+    def __init__(self, name: str, devices: int) -> None:
+        self.name, self.devices = name, devices
+        self.incarnation = 0
+        self.up = self.cut = False
+        self.workers: dict[str, Trainee] = {}
+        self.unkillable: set[str] = set()
+
+    def start(self) -> None:
+        """A new life of the agent; it kills what an earlier one left."""
+        self.incarnation += 1
+        self.up = True
+        self.table = supervision.Table(node=self.name, devices=self.devices)
+        self.inbox: deque[tuple[int, int, ev.Decision]] = deque()
+        self.outbox: deque[ev.Fact] = deque()
+        self.forking: list[supervision.Start] = []
+
+
+class World(Story):
+    """`run` does random things; `heal` ends the faults and waits until everything has an end."""
+
+    def __init__(self, seed: int, specs=(SPEC,)) -> None:
+        self.rng = random.Random(seed)
+        self.watch = Watch(self)
+        self.nodes: dict[str, Node] = {}
+        self.groups: dict[tuple[str, int], Group] = {}
+        self.advisories: deque[tuple[str, str, int]] = deque()
+        self.clients: dict[str, int] = {}
+        self.answers: list[tuple[tuple[str, int], int]] = []
+        self.solving: tuple[int, object] | None = None
+        self.foreign = 0
+        self.actions = 0
+        self.fresh = 0  # decisions since the last event that isn't one
+        self.specs = specs
+        super().__init__()
+
+    # --- The log ------------------------------------------------------------------------------
+
+    def append_raw(self, subject: str, data: bytes) -> None:
+        """As a live reader does it: what isn't understood is folded all the same."""
+        before = self.state
+        recorded = codec.record(len(self.log) + 1, subject, data, len(self.log))
+        self.log.append(recorded)
+        self.chains.append(ev.extend_chain(self.chains[-1], recorded.seq, subject, data))
+        self.state = fold(before, recorded)
+        self.states.append(self.state)
+        self.watch.folded(before, self.state)
+
+    def lead(self) -> None:
+        """One decision, on a state that facts may have overtaken when it is written."""
+        at = self.state
+        verdict = decide(at)
+        assert verdict is not None
+        self.fresh += 1
+        assert self.fresh < 150, f"no rest: {type(verdict.body).__name__} after {self.fresh}"
+        self.watch.decided(at, verdict)
+        for _ in range(self.rng.randint(0, 4)):
+            self.rng.choice([self.land_some_fact, self.advise, self.train_somebody])()
+        if self.state.seq > at.seq:
+            self.foreign += 1
+        self.decided += 1
+        self.write(verdict, at)
+        self.publish(self.log[-1], lossy=True)
+        if isinstance(verdict.body, ev.PlanRequested):
+            self.solving = (self.state.seq, problem_of(self.state))
+
+    def input(self, body: ev.Decision) -> None:
+        self.fresh = 0
+        self.decide_input(body)
+
+    def publish(self, recorded: ev.Recorded, *, lossy: bool) -> None:
+        """The server sends a durable decision to whom it concerns; it may get lost."""
+        body, term = recorded.envelope.body, recorded.envelope.term
+        if isinstance(body, ev.WorkerStartOrdered | ev.WorkerStopOrdered):
+            node = self.nodes[body.node]
+            if node.up and not node.cut and not (lossy and self.rng.random() < 0.2):
+                node.inbox.append((recorded.seq, term, body))
+        if isinstance(body, ev.GenerationClosed | ev.TransitionOrdered):
+            for trainee in self.living():
+                mine = trainee.spec.task == body.task and not self.nodes[trainee.node].cut
+                if mine and not (lossy and self.rng.random() < 0.2):
+                    trainee.inbox.append((term, body))
+
+    # --- What may happen next -----------------------------------------------------------------
+
+    def living(self) -> list[Trainee]:
+        return [t for n in self.nodes.values() for t in n.workers.values() if t.alive]
+
+    def group(self, order: ev.TransitionOrdered) -> Group:
+        return self.groups.setdefault((order.task, order.generation), Group(order, self.rng))
+
+    def possible(self) -> list:
+        """Everything that may happen now without a fault and without time passing, as calls."""
+        calls = [self.lead] if decide(self.state) is not None else []
+        calls += [self.advise] if self.advisories else []
+        calls += [lambda s=s: self.land(*s) for s in self.speakers()]
+        for node in self.nodes.values():
+            if node.up and not node.cut:
+                calls += [lambda n=node: self.obey(n)] if node.inbox else []
+            if node.up:
+                calls += [lambda n=node: self.fork(n)] if node.forking else []
+        for trainee in self.living():
+            calls += [trainee.hear] if trainee.inbox and not trainee.hung else []
+            if not trainee.hung:
+                calls.append(lambda t=trainee: self.train(t))
+        if self.solving is not None:
+            calls.append(self.answer_plan)
+        return calls
+
+    def speakers(self) -> list[tuple[str, int, deque]]:
+        """Sources that have a fact to deliver and reach the log."""
+        found = []
+        for node in self.nodes.values():
+            if node.cut:
+                continue
+            if node.incarnation and node.outbox:
+                found.append((f"agent/{node.name}", node.incarnation, node.outbox))
+            for name, trainee in node.workers.items():
+                if trainee.outbox:
+                    found.append((f"worker/{name}", trainee.identity[1], trainee.outbox))
+        return found
+
+    def land(self, who: str, incarnation: int, outbox: deque) -> None:
+        self.fresh = 0
+        self.fact(who, incarnation, outbox.popleft())
+
+    def land_some_fact(self) -> None:
+        speakers = self.speakers()
+        if speakers:
+            self.land(*self.rng.choice(speakers))
+
+    def train_somebody(self) -> None:
+        living = self.living()
+        if living:
+            self.train(self.rng.choice(living))
+
+    def train(self, trainee: Trainee) -> None:
+        try:
+            trainee.step()
+        except Failed as error:
+            raise AssertionError(f"{trainee.identity}: {error}") from error
+
+    def again(self) -> bool:
+        """An order that nobody confirmed is said again, perhaps when it is no longer open."""
+        orders = open_orders(self.state)
+        if not orders:
+            return False
+        self.publish(self.log[self.rng.choice(orders).seq - 1], lossy=False)
+        return True
+
+    # --- Agents -------------------------------------------------------------------------------
+
+    def obey(self, node: Node) -> None:
+        seq, term, body = node.inbox.popleft()
+        if isinstance(body, ev.WorkerStartOrdered):
+            outcome = supervision.start_ordered(node.table, seq, term, body)
+        else:
+            outcome = supervision.stop_ordered(node.table, term, body)
+        self.act(node, outcome)
+
+    def act(self, node: Node, outcome: supervision.Outcome) -> None:
+        node.table, actions = outcome
+        for action in actions:
+            match action:
+                case supervision.Fork(start=start):
+                    node.forking.append(start)
+                case supervision.End():
+                    if action.worker not in node.unkillable:
+                        self.kill(node, action.worker)
+                case supervision.Publish(fact=fact):
+                    node.outbox.append(fact)
+                case _:
+                    pass
+
+    def fork(self, node: Node) -> None:
+        start = node.forking.pop(0)
+        name, incarnation = start.order.worker, start.order.incarnation
+        if self.watch.unstartable(node, start.order):
+            self.act(node, supervision.fork_failed(node.table, name, incarnation, "no fork"))
+            return
+        old = node.workers.get(name)
+        assert old is None or not old.alive, f"{name}: two processes on one device"
+        node.workers[name] = Trainee(self, start.order)
+        self.connect("worker", name, incarnation)
+        self.act(node, supervision.forked(node.table, name, incarnation, 1))
+
+    def kill(self, node: Node, name: str, signal: int | None = 9) -> None:
+        """The process is gone; what it hadn't sent is lost, or on its way already."""
+        trainee = node.workers[name]
+        if not trainee.alive:
+            return
+        trainee.die()
+        for _ in range(self.rng.randint(0, len(trainee.outbox))):
+            trainee.outbox.pop()
+        self.disconnect("worker", name, trainee.identity[1])
+        code = None if signal else 1
+        if node.up:
+            self.act(
+                node,
+                supervision.exited(
+                    node.table, name, trainee.identity[1], 1, code=code, signal=signal
+                ),
+            )
+
+    # --- Connections, as the server reports them ----------------------------------------------
+
+    def connect(self, kind: str, name: str, incarnation: int) -> None:
+        client = f"{kind}/{name}/{incarnation}"
+        self.clients[client] = self.clients.get(client, 0) + 1
+        self.advisories.append(("connect", client, self.clients[client]))
+
+    def disconnect(self, kind: str, name: str, incarnation: int) -> None:
+        client = f"{kind}/{name}/{incarnation}"
+        self.advisories.append(("disconnect", client, self.clients[client]))
+
+    def advise(self) -> None:
+        """The server's own report, as it writes it."""
+        if not self.advisories:
+            return
+        kind, client, number = self.advisories.popleft()
+        self.fresh = 0
+        report = {
+            "type": f"io.nats.server.advisory.v1.client_{kind}",
+            "timestamp": f"2026-01-01T00:00:00.{len(self.log):06}Z",
+            "server": {"id": "s"},
+            "client": {"id": number, "name": client},
+        }
+        self.append_raw(f"unicron.c.advisory.{kind}", json.dumps(report).encode())
+
+    # --- Solver, monitor, limits --------------------------------------------------------------
+
+    def answer_plan(self, error: str = "") -> None:
+        request, problem = self.solving
+        self.solving = None
+        if self.state.plan.request != request:
+            return
+        plan = dynamic_plan(problem)
+        self.input(
+            ev.PlanSolved(
+                request=request,
+                problem_digest=problem_digest(problem),
+                source=plan.source,
+                value=0 if error else plan.value_gflops_milli,
+                waf_milli=0 if error else plan.waf_milli,
+                allocations=() if error else allocations_of(plan),
+                error=error,
+            )
+        )
+
+    def opinions(self) -> list[ev.Decision]:
+        """What the monitor thinks, as it would after long enough."""
+        watched = [n for n in self.state.nodes.values() if n.status in ("healthy", "suspected")]
+        silent = {n.node for n in watched if not self.beats(n)}
+        found: list[ev.Decision] = []
+        for node in sorted(watched, key=lambda n: n.node):
+            common = {"node": node.node, "incarnation": node.incarnation, "evidence": "beats"}
+            if node.node not in silent and node.status == "suspected":
+                found.append(ev.NodeRecovered(**common))
+            if node.node in silent and node.status == "healthy":
+                found.append(ev.NodeSuspected(newest_fact=node.last_fact, **common))
+        if len(watched) > 1 and 2 * len(silent) > len(watched):
+            return [f for f in found if isinstance(f, ev.NodeRecovered)]
+        return found
+
+    def beats(self, known) -> bool:
+        node = self.nodes[known.node]
+        return node.up and not node.cut and node.incarnation == known.incarnation
+
+    def pass_limit(self) -> bool:
+        """One of the waits takes too long."""
+        keys = sorted(deadlines(self.state))
+        if not keys:
+            return False
+        self.input(ev.DeadlinePassed(key=self.rng.choice(keys), limit_ms=1))
+        return True
+
+    def time_out(self) -> bool:
+        """A member that waits in a collective gives up."""
+        waiting = [t for t in self.living() if t.waits]
+        if not waiting:
+            return False
+        self.rng.choice(waiting).break_off("no answer within the limit")
+        return True
+
+    # --- What trainees tell -------------------------------------------------------------------
+
+    def check_samples(self, spec: ev.TaskSpec, everybody: list) -> None:
+        self.watch.reduced(spec, everybody)
+
+    def committed(self, trainee: Trainee) -> None:
+        self.watch.committed(trainee)
+
+    # --- Running ------------------------------------------------------------------------------
+
+    def begin(self, nodes: int, devices: int = 2) -> None:
+        for number in range(1, nodes + 1):
+            self.start_node(f"n{number}", devices)
+        for spec in self.specs:
+            self.input(ev.TaskSubmitted(spec=spec, by="test"))
+
+    def start_node(self, name: str, devices: int = 2) -> None:
+        """A host comes up, for the first time or again."""
+        node = self.nodes.setdefault(name, Node(name, devices))
+        for worker in list(node.workers):
+            self.kill(node, worker)
+        node.start()
+        node.cut = False
+        self.connect("agent", name, node.incarnation)
+        node.outbox.append(
+            ev.AgentStarted(
+                node=name,
+                address="127.0.0.1",
+                store_port=node.incarnation,
+                devices=node.devices,
+                device_kind="cpu",
+            )
+        )
+
+    def act_once(self) -> bool:
+        """Something that is due, with all orders there are."""
+        calls = self.possible()
+        opinions = self.opinions()
+        if opinions and self.rng.random() < 0.1:
+            self.input(self.rng.choice(opinions))
+            return True
+        if self.rng.random() < 0.03 and self.again():
+            return True
+        if not calls:
+            return False
+        self.rng.choice(calls)()
+        return True
+
+    def run(self, actions: int, fault, rate: float) -> None:
+        """Random steps, with `fault(world)` at that rate."""
+        for _ in range(actions):
+            self.actions += 1
+            if self.rng.random() < rate:
+                fault(self)
+            elif not self.act_once():
+                self.let_time_pass()
+
+    def let_time_pass(self) -> bool:
+        """Nothing more happens by itself: orders are said again, then limits pass."""
+        opinions = self.opinions()
+        if opinions:
+            self.input(opinions[0])
+            return True
+        before = self.progress()
+        for order in open_orders(self.state):
+            self.publish(self.log[order.seq - 1], lossy=False)
+        while self.quiet_step():
+            if self.progress() != before:
+                return True
+        return self.pass_limit() or self.time_out()
+
+    def heal(self, limit: int = 40_000) -> None:
+        """No more faults: everything must come to an end by itself, but for what only a person or
+        the monitor of progress would see."""
+        for _ in range(limit):
+            self.actions += 1
+            if self.ended():
+                return
+            if not self.quiet_step() and not self.let_time_pass() and not self.call_for_help():
+                self.watch.stuck("nothing can happen any more")
+        self.watch.stuck(f"no end within {limit} steps")
+
+    def call_for_help(self) -> bool:
+        """Hung workers are killed, hosts that don't let go of one start anew, nodes return."""
+        for trainee in self.living():
+            node = self.nodes[trainee.node]
+            if trainee.hung and trainee.identity[0] in node.unkillable:
+                node.unkillable.clear()
+                self.start_node(node.name)
+                return True
+            if trainee.hung:
+                self.kill(node, trainee.identity[0])
+                return True
+        for known in self.state.nodes.values():
+            if known.status == "isolated" and known.sick:
+                self.input(ev.NodeReturned(node=known.node, by="test", reason="repaired"))
+                return True
+            if known.status == "isolated":
+                self.start_node(known.node)
+                return True
+        return False
+
+    def quiet_step(self) -> bool:
+        """As act_once, but says whether anything moved: a trainee that only waits doesn't."""
+        calls = self.possible()
+        self.rng.shuffle(calls)
+        before = self.pulse()
+        for call in calls:
+            call()
+            if self.pulse() != before:
+                return True
+        return False
+
+    def pulse(self) -> tuple:
+        """Changes whenever anything has moved."""
+        waiting = [len(t.inbox) for t in self.living()]
+        waiting += [len(n.inbox) for n in self.nodes.values()]
+        return (self.progress(), waiting)
+
+    def progress(self) -> tuple:
+        """Changes when more has happened than that something was heard again."""
+        trainees = tuple(
+            (t.shim, t.stage, t.iteration, len(t.kept), t.reduced, len(t.outbox))
+            for t in self.living()
+        )
+        agents = tuple((len(n.outbox), len(n.forking)) for n in self.nodes.values())
+        return (self.state.seq, trainees, agents, len(self.advisories), self.solving is None)
+
+    def ended(self) -> bool:
+        """Every task and every incident has ended, and there is nothing left to say."""
+        return (
+            bool(self.state.tasks)
+            and all(t.phase in ("completed", "failed") for t in self.state.tasks.values())
+            and all(i.resolved for i in self.state.incidents.values())
+            and decide(self.state) is None
+        )
