@@ -112,6 +112,20 @@ class LocalCluster:
             self.url,
         )
 
+    async def kill_control(self) -> None:
+        """SIGKILL to the control plane; start_control starts another one."""
+        child = self._children.pop("control")
+        child.kill()
+        await child.wait()
+
+    async def kill_server(self) -> None:
+        """SIGKILL to nats-server."""
+        await self._running_server.kill()
+
+    async def restart_server(self) -> None:
+        """The same server again, on the same port and store."""
+        await self._running_server.start()
+
     async def start_agent(self, node: str) -> None:
         """A node comes up."""
         assert self.template is not None

@@ -29,6 +29,7 @@ from unicron.events import (
     Basis,
     DeadlinePassed,
     LeadershipTaken,
+    LogUnreachable,
     PlanRequested,
     PlanSolved,
     Recorded,
@@ -260,9 +261,17 @@ class Engine:
                 if now - said[order] < RESEND_MS and order.name not in asked:
                     continue
                 said[order] = now
-                recorded = self._orders.get(order.seq) or await self._log.get(order.seq)
+                recorded = await self._order(order.seq)
                 if recorded is not None:
                     await self._bus.resend(recorded)
+
+    async def _order(self, seq: Sequence) -> Recorded | None:
+        if seq in self._orders:
+            return self._orders[seq]
+        try:
+            return await self._log.get(seq)
+        except LogUnreachable:
+            return None  # nobody could hear it either; a second later again
 
     async def _plan(self) -> None:
         """Have the solver answer each request, once."""
