@@ -169,9 +169,7 @@ class Watch:
 
     def repeated(self, before, after) -> None:
         """A fact that was folded before changes nothing."""
-        same = msgspec.structs.replace(
-            after, seq=before.seq, duplicates=before.duplicates
-        )
+        same = msgspec.structs.replace(after, seq=before.seq, duplicates=before.duplicates)
         assert same == before
 
     def _incidents(self, before, after) -> None:
@@ -211,7 +209,10 @@ class Watch:
                     *(str(i) for i in state.incidents.values() if not i.resolved),
                     str(state.plan),
                     str(deadlines(state)),
-                    *(f"{t.identity} {t.stage} {t.iteration} {t.shim}" for t in self.world.living()),
+                    *(
+                        f"{t.identity} {t.stage} {t.iteration} {t.shim}"
+                        for t in self.world.living()
+                    ),
                 ]
             )
         )

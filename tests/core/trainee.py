@@ -53,9 +53,7 @@ class Trainee:
         self.world = world
         self.spec = start.spec
         self.identity = (start.worker, start.incarnation)
-        self.shim = core.Shim(
-            task=start.task, worker=start.worker, incarnation=start.incarnation
-        )
+        self.shim = core.Shim(task=start.task, worker=start.worker, incarnation=start.incarnation)
         self.inbox: deque[tuple[int, ev.Decision]] = deque()
         self.outbox: deque[ev.Fact] = deque()
         self.alive, self.hung = True, False
@@ -136,7 +134,9 @@ class Trainee:
     @property
     def waits(self) -> bool:
         """It stands in a barrier, whose limit may pass."""
-        return self.alive and not self.hung and self.stage in ("regroup", "transfer", "reduce", "vote")
+        return (
+            self.alive and not self.hung and self.stage in ("regroup", "transfer", "reduce", "vote")
+        )
 
     def _next(self) -> bool:
         what = core.todo(self.shim)
@@ -270,9 +270,7 @@ class Trainee:
         self.assignment = assign(self.spec.micro_batches, len(self.order.members))
         if self.first_commit:
             self.first_commit = False
-            self.say(
-                ev.MemberCommitted, generation=self.shim.standing, iteration=self.iteration
-            )
+            self.say(ev.MemberCommitted, generation=self.shim.standing, iteration=self.iteration)
         self._go_on()
         if self.stage and core.boundary(self.shim, self.newest):
             self.stage = "switch"

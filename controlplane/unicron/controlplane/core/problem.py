@@ -41,7 +41,7 @@ def active(state: ClusterState) -> list[TaskState]:
 def problem_of(state: ClusterState) -> PlanProblem:
     """All tasks that have not ended, on all nodes that may be used."""
     nodes = tuple(
-        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=tuple(range(n.devices)))
+        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=_devices(n))
         for n in sorted(state.nodes.values(), key=lambda n: n.node)
         if n.status in ("healthy", "suspected")
     )
