@@ -13,7 +13,8 @@ from tests.worker_shim.test_forkserver import Served, spec
 from unicron.events import ConfigError, WorkerStartOrdered, WorkerStopOrdered, codec, subjects
 from unicron.events.envelope import Envelope, Source
 from unicron.worker_shim.agent import parse
-from unicron.worker_shim.page import Breakpoint, Phase
+from unicron.worker_shim.breakpoint import Breakpoint
+from unicron.worker_shim.page import Phase
 
 pytestmark = pytest.mark.real
 

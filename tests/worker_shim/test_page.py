@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from unicron.worker_shim.page import Breakpoint, PageReader, Phase, ProgressPage
+from unicron.worker_shim.breakpoint import Breakpoint
+from unicron.worker_shim.page import PageReader, Phase, ProgressPage
 from unicron.worker_shim.process import start_ticks
 
 

@@ -16,8 +16,6 @@ import os
 import struct
 import time
 from enum import IntEnum
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -30,18 +28,19 @@ _PAGE_BYTES = 512
 # Word numbers (8 bytes each) in the file.
 _HEADER, _COUNT, _SLOTS, _BREAKPOINT = 0, 8, 16, 48
 _SLOT_WORDS = 16
-_ARMED, _HIT, _HIT_NS = _BREAKPOINT, _BREAKPOINT + 8, _BREAKPOINT + 9
+ARMED, HIT, HIT_NS = _BREAKPOINT, _BREAKPOINT + 8, _BREAKPOINT + 9  # after the condition's six
 
 # Native order and alignment: struct then copies each word with one memcpy.
-_HEADER_FORMAT = struct.Struct("@6q")  # magic, version, pid, start ticks, incarnation, injection
-_SLOT_FORMAT = struct.Struct("@9q")  # number, six integers, changed_ns, check word
-_CONDITION_FORMAT = struct.Struct("@4q")  # phase, iteration, micro-batch, generation
-_WORD_FORMAT = struct.Struct("@q")
+HEADER_FORMAT = struct.Struct("@6q")  # magic, version, pid, start ticks, incarnation, injection
+_SLOT_FORMAT = struct.Struct("@11q")  # number, eight integers, changed_ns, check word
+# phase, iteration, micro-batch, generation, what to do, its argument
+CONDITION_FORMAT = struct.Struct("@6q")
+WORD_FORMAT = struct.Struct("@q")
 
 #: A worker held at a breakpoint goes on after this long: an injector that died must not look
 #: like a hang for ever.
 BREAKPOINT_LIMIT_S = 30.0
-_ANY = -1
+ANY = -1
 
 
 class Phase(IntEnum):
@@ -61,6 +60,7 @@ class Phase(IntEnum):
     COMMITTED = 11
     QUIESCED = 12
     FINISHED = 13
+    SECTION = 14
 
     @property
     def label(self) -> str:
@@ -68,12 +68,33 @@ class Phase(IntEnum):
         return self.name.lower()
 
 
+class Action(IntEnum):
+    """What a worker does at a breakpoint. The argument is in milliseconds, where there is one."""
+
+    #: Stand there until killed or disarmed.
+    HOLD = 0
+    #: Raise an exception out of the training step.
+    RAISE = 1
+    #: Run in circles in Python code, as a user's loop would, until killed.
+    SPIN = 2
+    #: Let the loss of this micro-batch become NaN.
+    NAN = 3
+    #: Reset the generation's connections to the other members, and live.
+    RESET = 4
+    #: From now on take so much longer for each micro-batch.
+    SLOW = 5
+    #: Hold the interpreter, without letting any other thread run, in a declared section.
+    HOG = 6
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of a page.
 
     `start_ticks`: start of the process in clock ticks since boot, as /proc gives it; with the
     pid it names the process for good. `iteration`: iterations committed. `collectives` and
-    `forward_passes`: totals of this incarnation. `changed_ns`: CLOCK_MONOTONIC of the last change.
+    `forward_passes`: totals of this incarnation. `compute_ms`: what its share of the last committed
+    iteration took to compute. `section_ms`: limit of the section it declared, 0 outside of one.
+    `changed_ns`: CLOCK_MONOTONIC of the last change.
     """
 
     pid: int
@@ -85,6 +106,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     collectives: int
     forward_passes: int
+    compute_ms: int
+    section_ms: int
     changed_ns: int
 
 
@@ -100,19 +123,23 @@ class ProgressPage:
         self.phase = Phase.START
         self.collectives = 0
         self.forward_passes = 0
+        self.compute_ms = 0
+        self.section_ms = 0
         self._count = 0
         self._fault_injection = fault_injection
         self._map = _create(path, incarnation, fault_injection=fault_injection)
         self._words = memoryview(self._map).cast("q")
         self._write()
 
-    def enter(self, phase: Phase, micro_batch: int = _ANY) -> None:
+    def enter(self, phase: Phase, micro_batch: int = ANY) -> tuple[Action, int] | None:
         """The training thread goes on to `phase`. `micro_batch` is what a breakpoint compares:
-        how many micro-batches of the iteration this member has finished, or -1."""
+        how many micro-batches of the iteration this member has finished, or -1. Returns what an
+        injector wants of this worker here, and the argument; None almost always."""
         self.phase = phase
         self._write()
-        if self._fault_injection and self._words[_ARMED]:
-            self._maybe_hold(micro_batch)
+        if self._fault_injection and self._words[ARMED]:
+            return self._maybe_stop(micro_batch)
+        return None
 
     def set(
         self,
@@ -120,8 +147,14 @@ class ProgressPage:
         generation: int | None = None,
         iteration: int | None = None,
         micro_batches_done: int | None = None,
+        compute_ms: int | None = None,
+        section_ms: int | None = None,
     ) -> None:
         """Change the integers that are given, all at once."""
+        if compute_ms is not None:
+            self.compute_ms = compute_ms
+        if section_ms is not None:
+            self.section_ms = section_ms
         if generation is not None:
             self.generation = generation
         if iteration is not None:
@@ -155,6 +188,8 @@ class ProgressPage:
             int(self.phase),
             self.collectives,
             self.forward_passes,
+            self.compute_ms,
+            self.section_ms,
             time.monotonic_ns(),
         )
         slot = 8 * (_SLOTS + (number & 1) * _SLOT_WORDS)
@@ -162,20 +197,23 @@ class ProgressPage:
         self._words[_COUNT] = number  # one aligned store: the slot is published
         self._count = number
 
-    def _maybe_hold(self, micro_batch: int) -> None:
-        token = self._words[_ARMED]
-        if self._words[_HIT] == token:
-            return  # held here before; it fires once for each arming
+    def _maybe_stop(self, micro_batch: int) -> tuple[Action, int] | None:
+        token = self._words[ARMED]
+        if self._words[HIT] == token:
+            return None  # stopped here before; it fires once for each arming
         here = (int(self.phase), self.iteration, micro_batch, self.generation)
-        wanted = _CONDITION_FORMAT.unpack_from(self._map, 8 * (_ARMED + 1))
-        if any(w not in (_ANY, h) for w, h in zip(wanted, here, strict=True)):
-            return
+        *wanted, action, argument = CONDITION_FORMAT.unpack_from(self._map, 8 * (ARMED + 1))
+        if any(w not in (ANY, h) for w, h in zip(wanted, here, strict=True)):
+            return None
         now = time.monotonic_ns()
-        self._words[_HIT_NS] = now
-        self._words[_HIT] = token
+        self._words[HIT_NS] = now
+        self._words[HIT] = token
+        if action != Action.HOLD:
+            return Action(action), argument
         until = now + int(BREAKPOINT_LIMIT_S * 1e9)
-        while self._words[_ARMED] == token and time.monotonic_ns() < until:
+        while self._words[ARMED] == token and time.monotonic_ns() < until:
             time.sleep(0.001)
+        return None
 
 
 class PageReader:
@@ -208,81 +246,6 @@ class PageReader:
             self._fd = -1
 
 
-class Breakpoint:
-    """The fault injector's handle on a worker's page, used from another process."""
-
-    def __init__(self, path: str, timeout_s: float = 10.0) -> None:
-        """Wait for the page at `path` to exist. Raises TimeoutError, and ValueError if the
-        worker was launched without fault injection."""
-        self.path = path
-        until = time.monotonic() + timeout_s
-        while True:
-            try:
-                self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-                break
-            except FileNotFoundError:
-                if time.monotonic() > until:
-                    raise TimeoutError(f"no progress page at {path} after {timeout_s} s") from None
-                time.sleep(0.001)
-        header = os.pread(self._fd, _HEADER_FORMAT.size, 0)
-        if len(header) < _HEADER_FORMAT.size or not _HEADER_FORMAT.unpack(header)[5]:
-            os.close(self._fd)
-            raise ValueError(
-                f"the worker of {path} ignores breakpoints: launch it with fault_injection=True"
-            )
-        self._token = max(self._word(_ARMED), self._word(_HIT))
-
-    def arm(
-        self,
-        phase: Phase,
-        *,
-        iteration: int = _ANY,
-        micro_batch: int = _ANY,
-        generation: int = _ANY,
-    ) -> None:
-        """Hold the worker the next time it enters `phase` with these numbers; -1 is any."""
-        self.disarm()
-        condition = _CONDITION_FORMAT.pack(int(phase), iteration, micro_batch, generation)
-        os.pwrite(self._fd, condition, 8 * (_ARMED + 1))
-        self._token += 1
-        os.pwrite(self._fd, _WORD_FORMAT.pack(self._token), 8 * _ARMED)
-
-    def hit_ns(self) -> int | None:
-        """CLOCK_MONOTONIC nanoseconds at which the worker stopped; None if it hasn't."""
-        return self._word(_HIT_NS) if self._word(_HIT) == self._token else None
-
-    def wait_hit(self, timeout_s: float) -> int | None:
-        """`hit_ns`, waiting up to `timeout_s` for it."""
-        until = time.monotonic() + timeout_s
-        while True:
-            hit = self.hit_ns()
-            if hit is not None or time.monotonic() > until:
-                return hit
-            time.sleep(0.0005)
-
-    def disarm(self) -> None:
-        """Let a held worker go on; nothing is held until armed again."""
-        os.pwrite(self._fd, _WORD_FORMAT.pack(0), 8 * _ARMED)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _word(self, number: int) -> int:
-        (value,) = _WORD_FORMAT.unpack(os.pread(self._fd, 8, 8 * number))
-        return int(value)
-
-
 def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:
     """A zeroed page with its header, put in place by rename so that nobody sees half of one."""
     pid = os.getpid()
@@ -294,7 +257,7 @@ def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:
     finally:
         os.close(fd)
     header = (MAGIC, VERSION, pid, start_ticks(pid), incarnation, int(fault_injection))
-    _HEADER_FORMAT.pack_into(page, 8 * _HEADER, *header)
+    HEADER_FORMAT.pack_into(page, 8 * _HEADER, *header)
     os.rename(temporary, path)
     return page
 
@@ -302,15 +265,15 @@ def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:
 def _parse(data: bytes) -> Progress | None:
     if len(data) < _PAGE_BYTES:
         return None
-    magic, version, pid, ticks, incarnation, _ = _HEADER_FORMAT.unpack_from(data)
+    magic, version, pid, ticks, incarnation, _ = HEADER_FORMAT.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         return None
-    (count,) = _WORD_FORMAT.unpack_from(data, 8 * _COUNT)
+    (count,) = WORD_FORMAT.unpack_from(data, 8 * _COUNT)
     slot = 8 * (_SLOTS + (count & 1) * _SLOT_WORDS)
     *fields, check = _SLOT_FORMAT.unpack_from(data, slot)
     if fields[0] != count or check != _check(tuple(fields)):
         return None
-    _, generation, iteration, done, phase, collectives, forward_passes, changed_ns = fields
+    _, generation, iteration, done, phase, collectives, passes, compute, section, at = fields
     return Progress(
         pid=pid,
         start_ticks=ticks,
@@ -320,14 +283,16 @@ def _parse(data: bytes) -> Progress | None:
         micro_batches_done=done,
         phase=Phase(phase),
         collectives=collectives,
-        forward_passes=forward_passes,
-        changed_ns=changed_ns,
+        forward_passes=passes,
+        compute_ms=compute,
+        section_ms=section,
+        changed_ns=at,
     )
 
 
 def _check(fields: tuple[int, ...]) -> int:
     """Differs for a mix of two writes; not meant against damage on disk."""
-    number, generation, iteration, done, phase, collectives, forward_passes, changed_ns = fields
-    mixed = number ^ (generation << 1) ^ (iteration << 2) ^ (done << 3) ^ (phase << 4)
-    mixed ^= (collectives << 5) ^ (forward_passes << 6) ^ (changed_ns << 1)
+    mixed = 0
+    for shift, field in enumerate(fields):
+        mixed ^= field << shift
     return mixed & 0x7FFF_FFFF_FFFF_FFFF

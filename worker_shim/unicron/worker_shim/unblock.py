@@ -107,6 +107,12 @@ class Connections:
         ).start()
         return count
 
+    def cut(self) -> int:
+        """Reset the current generation's connections and nothing else, as a network would: for the
+        fault injector. How many."""
+        with self._lock:
+            return self._sweep() if self._current is not None else 0
+
     def _keep_sweeping(self, generation: int, left: threading.Event) -> None:
         while not left.wait(_SWEEP_INTERVAL_S):
             with self._lock:

@@ -21,6 +21,7 @@ from unicron.events.transition import TransitionOrdered
 from unicron.events.worker import ExceptionReported, PeerErrorReported, WorkerPrepared
 from unicron.worker_shim import core
 from unicron.worker_shim.identity import worker_identity
+from unicron.worker_shim.injected import suffer
 from unicron.worker_shim.journal import Journal
 from unicron.worker_shim.launch import WorkerLaunch, title
 from unicron.worker_shim.page import Phase, ProgressPage
@@ -68,6 +69,8 @@ class Worker:
         self.first_commit = True
         self.unblock_ms = 0
         self.stopped_in = Phase.PREPARED
+        self.slow_ms = 0
+        self.compute_ms = 0
         self.trainer: Trainer = self._build()
 
     # --- orders, in the transport's thread ------------------------------------------------------
@@ -119,14 +122,33 @@ class Worker:
         done = len(self.trainer.kept) if hasattr(self, "trainer") else 0
         if self.page.micro_batches_done != done:
             self.page.set(micro_batches_done=done)
-        self.page.enter(Phase[phase.upper()], done)
+        wanted = self.page.enter(Phase[phase.upper()], done)
+        if wanted is not None:
+            suffer(self, *wanted)
         if phase == "forward":
             self._stop_if_closed()
+            if self.slow_ms:
+                time.sleep(self.slow_ms / 1000)
             self.page.count_forward()
             self.journal.forward(self.trainer.iteration, micro_batch, self.trainer.generation or 0)
         elif phase in ("reduction", "vote", "transfer", "regroup"):
             self._stop_if_closed()
             self.page.count_collective()
+
+    # --- long sections, and what a fault injector may ask for ------------------------------------
+
+    def declare(self, limit_ms: int) -> None:
+        """The training thread enters a section (evaluation, a checkpoint) in which it makes no
+        progress that could be seen, for `limit_ms` at most; 0: it is over."""
+        self.page.set(section_ms=limit_ms)
+
+    def spoil(self) -> None:
+        """Let the next micro-batch's loss be NaN (fault injection)."""
+        self.trainer.spoil = True
+
+    def reset(self) -> None:
+        """Reset the connections to the other members (fault injection)."""
+        self.connections.cut()
 
     def _stop_if_closed(self) -> None:
         if core.must_stop(self.shim):
@@ -257,7 +279,9 @@ class Worker:
         """One iteration: compute, reduce, vote, step; then leave if an order says so."""
         trainer, generation = self.trainer, self.shim.standing
         if not trainer.reduced:
+            start = time.monotonic()
             trainer.compute(self.assignment[self.rank])
+            self.compute_ms = int((time.monotonic() - start) * 1000)
             trainer.reduce(self.assignment)
         voted = trainer.vote(self.shim.newest)
         self._commit(generation)
@@ -282,7 +306,9 @@ class Worker:
         iteration, contributed = self.trainer.iteration, self.trainer.kept
         loss = self.trainer.step()
         self.journal.commit(iteration, generation, loss=loss, contributed=contributed)
-        self.page.set(iteration=self.trainer.iteration, micro_batches_done=0)
+        self.page.set(
+            iteration=self.trainer.iteration, micro_batches_done=0, compute_ms=self.compute_ms
+        )
 
     def _switch(self, voted: int) -> None:
         """All members know of a newer generation: leave this one together, without a break."""
@@ -364,7 +390,13 @@ class Worker:
         """The training step raised: tell the log what it was, before the process ends."""
         if self.transport is None:
             return
-        kind = "out_of_memory" if isinstance(error, MemoryError) else "software"
+        from unicron.worker_shim.megatron.errors import LossNotFinite
+
+        kind = "software"
+        if isinstance(error, MemoryError):
+            kind = "out_of_memory"
+        elif isinstance(error, LossNotFinite):
+            kind = "loss.not_finite"
         self._publish(
             ExceptionReported(
                 task=self.spec.task,

@@ -17,7 +17,8 @@ import msgspec
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
 from unicron.events import ConfigError
-from unicron.worker_shim.page import Breakpoint, PageReader, Phase
+from unicron.worker_shim.breakpoint import Breakpoint
+from unicron.worker_shim.page import PageReader, Phase
 
 _FAULT = re.compile(
     r"(?P<kind>worker|node):(?P<target>[\w-]+(/\d+)?)@(?P<iteration>\d+)"

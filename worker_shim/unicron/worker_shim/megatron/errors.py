@@ -17,6 +17,13 @@ class DivergenceError(UnicronError):
     default_code = "E-DIVERGENCE"
 
 
+class LossNotFinite(UnicronError):
+    """The loss of a micro-batch is NaN or infinite; nothing of it was kept. A sick device if it is
+    this member's alone, the training itself if every member meets it."""
+
+    default_code = "E-LOSS-NOT-FINITE"
+
+
 class TransferRefused(UnicronError):
     """The state that arrived is not what its donor sent, or not of this task's shape. Nothing of
     it was adopted."""

@@ -13,6 +13,7 @@ of it has happened. (Between the calls `step` and `committed` nothing interrupts
 """
 
 import hashlib
+import math
 import platform
 from collections.abc import Callable, Sequence
 
@@ -26,7 +27,7 @@ from unicron.events.errors import ConfigError
 from unicron.events.task import TaskSpec
 from unicron.worker_shim.megatron import cpu_compat, state
 from unicron.worker_shim.megatron.compute import Compute
-from unicron.worker_shim.megatron.errors import DivergenceError
+from unicron.worker_shim.megatron.errors import DivergenceError, LossNotFinite
 from unicron.worker_shim.megatron.exchange import Exchange, gather_exactly
 from unicron.worker_shim.megatron.groups import Groups, broken
 from unicron.worker_shim.megatron.held import Held
@@ -71,6 +72,8 @@ class Trainer:
         #: Whether the vote on it came back: every member has the same reduced gradient.
         self.voted = False
         self.has_state = False
+        #: For the fault injector: the next micro-batch's loss is NaN.
+        self.spoil = False
         self._phase = phase
         self._groups = Groups(spec.task, self.connections)
         self._held = Held(spec.micro_batches)
@@ -172,12 +175,20 @@ class Trainer:
     def compute(self, micro_batches: Sequence[int]) -> None:
         """Forward and backward of these micro-batches of the current iteration, one after the
         other. Each is kept as soon as its backward pass is done; those held are skipped. A
-        reduced gradient, if there is one, is given up when there is something to compute."""
+        reduced gradient, if there is one, is given up when there is something to compute.
+        LossNotFinite when a loss is NaN or infinite."""
         self._require()
         for micro_batch in micro_batches:
             if micro_batch not in self._losses:
                 self.reduced = self.voted = False  # the buffers are about to be used
                 loss = self._compute.run(self.iteration, micro_batch)
+                if self.spoil:
+                    self.spoil, loss = False, math.nan
+                if not math.isfinite(loss):
+                    raise LossNotFinite(
+                        f"the loss of micro-batch {micro_batch} in iteration {self.iteration} is"
+                        f" {loss}"
+                    )
                 self._held.add(micro_batch, self._built.buffers)
                 self._losses[micro_batch] = loss
 
