@@ -2,8 +2,9 @@
 
 import msgspec
 
+from tests.core.hosts import Node
 from tests.core.trainee import Trainee
-from tests.core.world import Node, World
+from tests.core.world import World
 from unicron import events as ev
 
 

@@ -5,7 +5,6 @@ import msgspec
 from unicron import events as ev
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.deadlines import deadlines
-from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold_task import awaited, is_parked
 from unicron.controlplane.core.rules_worker import slot_workers, usable
 
@@ -121,7 +120,9 @@ class Watch:
             self.count(f"close: {body.reason[:17]}" if "park" in body.reason else "close")
         if isinstance(body, ev.WorkerStartOrdered):
             old = at.workers.get(body.worker)
-            assert old is None or old.status in ("exited", "lost"), f"{body.worker} is {old.status}"
+            again = old is not None and old.incarnation == body.incarnation and not old.begun
+            free = old is None or old.status in ("exited", "lost")
+            assert free or again, f"{body.worker} is {old.status}"
         if isinstance(body, ev.IncidentOpened):
             evidence = {c.at for c in at.causes if c.task == body.task}
             assert evidence, "an incident without evidence"
@@ -163,7 +164,7 @@ class Watch:
         for task in after.tasks.values():
             for name in slot_workers(task) if task.phase not in tables.ENDED else ():
                 assert owners.setdefault(name, task.spec.task) == task.spec.task, f"{name} twice"
-        if decide(after) is None:
+        if self.world.verdict() is None:
             complaints = waits_for_something(after)
             assert not complaints, complaints
 

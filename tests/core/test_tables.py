@@ -55,9 +55,9 @@ def test_the_steps_on_the_state_use_the_tables():
 
 
 def test_ended_and_alive_are_of_the_tables():
-    assert tables.ENDED < set(tables.TASK)
+    assert set(tables.TASK) > tables.ENDED
     assert {s for s, row in tables.TASK.items() if not row} == tables.ENDED
-    assert tables.ALIVE < set(tables.WORKER)
+    assert set(tables.WORKER) > tables.ALIVE
     # Only from where no process is left a new life of the slot begins.
     assert {s for s, row in tables.WORKER.items() if "ordered" in row} == (
         set(tables.WORKER) - tables.ALIVE | {"failed"}

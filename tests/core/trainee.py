@@ -26,7 +26,7 @@ class Group:
     def __init__(self, order: ev.TransitionOrdered, rng) -> None:
         self.rng = rng
         self.people = tuple((m.worker, m.incarnation) for m in order.members)
-        self.entered: dict[tuple[str, int], "Trainee"] = {}
+        self.entered: dict[tuple[str, int], Trainee] = {}
         self.gone: set[tuple[str, int]] = set()
         self.came: dict[object, dict[tuple[str, int], object]] = {}
 

@@ -6,12 +6,10 @@ be late, lost with their writer, or repeated; limits may pass at any time. A sma
 the simulator.
 """
 
-import json
-import random
 from collections import deque
 
-from tests.core.invariants import Watch
-from tests.core.story import SPEC, Story
+from tests.core.hosts import Hosts
+from tests.core.story import SPEC
 from tests.core.trainee import Failed, Group, Trainee
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
@@ -19,49 +17,23 @@ from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.orders import open_orders
 from unicron.controlplane.core.problem import allocations_of, problem_of
+from unicron.controlplane.core.verdict import Verdict
 from unicron.events import codec
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.problem import digest as problem_digest
-from unicron.worker_shim import supervision
 
 
-class Node:
-    """A host: its agent, and the processes that the agent has started."""
-
-    def __init__(self, name: str, devices: int) -> None:
-        self.name, self.devices = name, devices
-        self.incarnation = 0
-        self.up = self.cut = False
-        self.workers: dict[str, Trainee] = {}
-        self.unkillable: set[str] = set()
-
-    def start(self) -> None:
-        """A new life of the agent; it kills what an earlier one left."""
-        self.incarnation += 1
-        self.up = True
-        self.table = supervision.Table(node=self.name, devices=self.devices)
-        self.inbox: deque[tuple[int, int, ev.Decision]] = deque()
-        self.outbox: deque[ev.Fact] = deque()
-        self.forking: list[supervision.Start] = []
-
-
-class World(Story):
+class World(Hosts):
     """`run` does random things; `heal` ends the faults and waits until everything has an end."""
 
     def __init__(self, seed: int, specs=(SPEC,)) -> None:
-        self.rng = random.Random(seed)
-        self.watch = Watch(self)
-        self.nodes: dict[str, Node] = {}
-        self.groups: dict[tuple[str, int], Group] = {}
-        self.advisories: deque[tuple[str, str, int]] = deque()
-        self.clients: dict[str, int] = {}
         self.answers: list[tuple[tuple[str, int], int]] = []
         self.solving: tuple[int, object] | None = None
+        self.asked: tuple[object, Verdict | None] = (None, None)
         self.foreign = 0
         self.actions = 0
-        self.fresh = 0  # decisions since the last event that isn't one
         self.specs = specs
-        super().__init__()
+        super().__init__(seed)
 
     # --- The log ------------------------------------------------------------------------------
 
@@ -75,10 +47,15 @@ class World(Story):
         self.states.append(self.state)
         self.watch.folded(before, self.state)
 
+    def verdict(self) -> Verdict | None:
+        """What decide() says now; asked once for each state."""
+        if self.asked[0] is not self.state:
+            self.asked = (self.state, decide(self.state))
+        return self.asked[1]
+
     def lead(self) -> None:
         """One decision, on a state that facts may have overtaken when it is written."""
-        at = self.state
-        verdict = decide(at)
+        at, verdict = self.state, self.verdict()
         assert verdict is not None
         self.fresh += 1
         assert self.fresh < 150, f"no rest: {type(verdict.body).__name__} after {self.fresh}"
@@ -112,15 +89,12 @@ class World(Story):
 
     # --- What may happen next -----------------------------------------------------------------
 
-    def living(self) -> list[Trainee]:
-        return [t for n in self.nodes.values() for t in n.workers.values() if t.alive]
-
     def group(self, order: ev.TransitionOrdered) -> Group:
         return self.groups.setdefault((order.task, order.generation), Group(order, self.rng))
 
     def possible(self) -> list:
         """Everything that may happen now without a fault and without time passing, as calls."""
-        calls = [self.lead] if decide(self.state) is not None else []
+        calls = [self.lead] if self.verdict() is not None else []
         calls += [self.advise] if self.advisories else []
         calls += [lambda s=s: self.land(*s) for s in self.speakers()]
         for node in self.nodes.values():
@@ -176,85 +150,6 @@ class World(Story):
             return False
         self.publish(self.log[self.rng.choice(orders).seq - 1], lossy=False)
         return True
-
-    # --- Agents -------------------------------------------------------------------------------
-
-    def obey(self, node: Node) -> None:
-        seq, term, body = node.inbox.popleft()
-        if isinstance(body, ev.WorkerStartOrdered):
-            outcome = supervision.start_ordered(node.table, seq, term, body)
-        else:
-            outcome = supervision.stop_ordered(node.table, term, body)
-        self.act(node, outcome)
-
-    def act(self, node: Node, outcome: supervision.Outcome) -> None:
-        node.table, actions = outcome
-        for action in actions:
-            match action:
-                case supervision.Fork(start=start):
-                    node.forking.append(start)
-                case supervision.End():
-                    if action.worker not in node.unkillable:
-                        self.kill(node, action.worker)
-                case supervision.Publish(fact=fact):
-                    node.outbox.append(fact)
-                case _:
-                    pass
-
-    def fork(self, node: Node) -> None:
-        start = node.forking.pop(0)
-        name, incarnation = start.order.worker, start.order.incarnation
-        if self.watch.unstartable(node, start.order):
-            self.act(node, supervision.fork_failed(node.table, name, incarnation, "no fork"))
-            return
-        old = node.workers.get(name)
-        assert old is None or not old.alive, f"{name}: two processes on one device"
-        node.workers[name] = Trainee(self, start.order)
-        self.connect("worker", name, incarnation)
-        self.act(node, supervision.forked(node.table, name, incarnation, 1))
-
-    def kill(self, node: Node, name: str, signal: int | None = 9) -> None:
-        """The process is gone; what it hadn't sent is lost, or on its way already."""
-        trainee = node.workers[name]
-        if not trainee.alive:
-            return
-        trainee.die()
-        for _ in range(self.rng.randint(0, len(trainee.outbox))):
-            trainee.outbox.pop()
-        self.disconnect("worker", name, trainee.identity[1])
-        code = None if signal else 1
-        if node.up:
-            self.act(
-                node,
-                supervision.exited(
-                    node.table, name, trainee.identity[1], 1, code=code, signal=signal
-                ),
-            )
-
-    # --- Connections, as the server reports them ----------------------------------------------
-
-    def connect(self, kind: str, name: str, incarnation: int) -> None:
-        client = f"{kind}/{name}/{incarnation}"
-        self.clients[client] = self.clients.get(client, 0) + 1
-        self.advisories.append(("connect", client, self.clients[client]))
-
-    def disconnect(self, kind: str, name: str, incarnation: int) -> None:
-        client = f"{kind}/{name}/{incarnation}"
-        self.advisories.append(("disconnect", client, self.clients[client]))
-
-    def advise(self) -> None:
-        """The server's own report, as it writes it."""
-        if not self.advisories:
-            return
-        kind, client, number = self.advisories.popleft()
-        self.fresh = 0
-        report = {
-            "type": f"io.nats.server.advisory.v1.client_{kind}",
-            "timestamp": f"2026-01-01T00:00:00.{len(self.log):06}Z",
-            "server": {"id": "s"},
-            "client": {"id": number, "name": client},
-        }
-        self.append_raw(f"unicron.c.advisory.{kind}", json.dumps(report).encode())
 
     # --- Solver, monitor, limits --------------------------------------------------------------
 
@@ -327,24 +222,6 @@ class World(Story):
         for spec in self.specs:
             self.input(ev.TaskSubmitted(spec=spec, by="test"))
 
-    def start_node(self, name: str, devices: int = 2) -> None:
-        """A host comes up, for the first time or again."""
-        node = self.nodes.setdefault(name, Node(name, devices))
-        for worker in list(node.workers):
-            self.kill(node, worker)
-        node.start()
-        node.cut = False
-        self.connect("agent", name, node.incarnation)
-        node.outbox.append(
-            ev.AgentStarted(
-                node=name,
-                address="127.0.0.1",
-                store_port=node.incarnation,
-                devices=node.devices,
-                device_kind="cpu",
-            )
-        )
-
     def act_once(self) -> bool:
         """Something that is due, with all orders there are."""
         calls = self.possible()
@@ -382,7 +259,7 @@ class World(Story):
                 return True
         return self.pass_limit() or self.time_out()
 
-    def heal(self, limit: int = 40_000) -> None:
+    def heal(self, limit: int = 8_000) -> None:
         """No more faults: everything must come to an end by itself, but for what only a person or
         the monitor of progress would see."""
         for _ in range(limit):
@@ -445,5 +322,5 @@ class World(Story):
             bool(self.state.tasks)
             and all(t.phase in ("completed", "failed") for t in self.state.tasks.values())
             and all(i.resolved for i in self.state.incidents.values())
-            and decide(self.state) is None
+            and self.verdict() is None
         )

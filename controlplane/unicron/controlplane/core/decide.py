@@ -31,6 +31,7 @@ RULES: Final[tuple[Callable[[ClusterState], Verdict | None], ...]] = (
     plan.take_answer,
     transition.order_planned,
     transition.order_first,
+    worker.renew,
     worker.start,
     worker.stop,
     plan.request,

@@ -16,6 +16,7 @@ from unicron import events as ev
 from unicron.controlplane.core import fold_decision as dec
 from unicron.controlplane.core import fold_limit, limits
 from unicron.controlplane.core import fold_node as nodes
+from unicron.controlplane.core import fold_opinion as opinion
 from unicron.controlplane.core import fold_task as tasks
 from unicron.controlplane.core import fold_worker as workers
 from unicron.controlplane.core.change import put, replace, with_node
@@ -168,6 +169,8 @@ HANDLERS: dict[type, Callable[..., ClusterState | None]] = {
     ev.TaskSubmitted: tasks.submitted,
     ev.TaskCompleted: tasks.completed,
     ev.TaskFailed: tasks.failed,
+    ev.TaskStalled: opinion.stalled,
+    ev.WorkerSlow: opinion.slow,
     ev.GenerationClosed: tasks.generation_closed,
     ev.TransitionOrdered: tasks.transition_ordered,
     ev.TransitionCompleted: tasks.transition_completed,

@@ -46,7 +46,9 @@ def start_ordered(
 ) -> ClusterState | None:
     """A new incarnation of the slot; the history of its failures stays if it is the same task."""
     old = state.workers.get(body.worker)
-    if old is not None and body.incarnation <= old.incarnation:
+    if old is not None and body.incarnation == old.incarnation:
+        return _said_again(state, at, old)
+    if old is not None and body.incarnation < old.incarnation:
         return None
     task, node = state.tasks.get(body.task), state.nodes.get(body.node)
     if task is None or task.phase in tables.ENDED or node is None or node.status == "lost":
@@ -67,6 +69,13 @@ def start_ordered(
         failures=old.failures if old is not None and old.task == body.task else (),
     )
     return with_worker(state, worker)
+
+
+def _said_again(state: ClusterState, at: Sequence, worker: WorkerState) -> ClusterState | None:
+    """A new leader repeats, in its own term, a start that no agent has confirmed."""
+    if worker.begun or worker.status not in ("ordered", "stopping"):
+        return None
+    return with_worker(state, replace(worker, order=at))
 
 
 def stop_ordered(state: ClusterState, at: Sequence, body: WorkerStopOrdered) -> ClusterState | None:

@@ -25,6 +25,19 @@ SOLVE_MS: Final = 20000
 #: From the last rejected answer of the planner to another try.
 REPLAN_MS: Final = 60000
 
+#: A task whose members all stand still for this many iterations, and at least so long, hangs.
+STALL_ITERATIONS: Final = 3
+STALL_MS: Final = 1000
+#: Before two iterations of the task have been timed.
+FIRST_STEP_MS: Final = 30000
+#: A worker's place is judged only while its agent has told of it within this time.
+BEAT_FRESH_MS: Final = 800
+#: A worker that takes more than this share of the others' time over so many iterations is slow ...
+SLOW_PERCENT: Final = 150
+SLOW_ITERATIONS: Final = 5
+#: ... until it takes less than this.
+SLOW_OVER_PERCENT: Final = 120
+
 #: Orders that nobody has confirmed are said again this often.
 RESEND_MS: Final = 1000
 

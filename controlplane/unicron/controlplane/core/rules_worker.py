@@ -61,6 +61,29 @@ def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) 
     return Verdict(body=body, cause=(task.planned_at,), incident=task.incident)
 
 
+def renew(state: ClusterState) -> Verdict | None:
+    """Orders of an earlier term that their agent hasn't confirmed are given again: an agent that
+    has heard of this term refuses older ones. Repeating an order does nothing twice."""
+    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
+        task = state.tasks[worker.task]
+        unheard = worker.status in ("ordered", "stopping") and not worker.begun
+        if unheard and worker.order < state.term:
+            body = WorkerStartOrdered(
+                task=worker.task,
+                worker=worker.worker,
+                incarnation=worker.incarnation,
+                node=worker.node,
+                device=worker.device,
+                spec=task.spec,
+                reason="nobody confirmed it under the leader before",
+            )
+            return Verdict(body=body, cause=(worker.order,), incident=task.incident)
+        if worker.status == "stopping" and not worker.overdue and worker.stop_order < state.term:
+            reason = "nobody confirmed it under the leader before"
+            return stop_order(task, worker, reason, limits.STOP_GRACE_MS, cause=worker.stop_order)
+    return None
+
+
 def stop(state: ClusterState) -> Verdict | None:
     """A process that no allocation wants, that is stuck, or whose task has ended."""
     for worker in sorted(state.workers.values(), key=lambda w: w.worker):

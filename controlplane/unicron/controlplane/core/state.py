@@ -84,6 +84,7 @@ class WorkerState(Value, frozen=True, kw_only=True):
     overdue: bool = False
     failures: tuple[Failure, ...] = ()
     spec_digest: str = ""
+    slow_percent: int = 0
 
     @property
     def joined(self) -> bool:
