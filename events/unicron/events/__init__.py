@@ -55,6 +55,7 @@ from unicron.events.task import (
     TaskCompleted,
     TaskFailed,
     TaskSpec,
+    TaskStalled,
     TaskSubmitted,
 )
 from unicron.events.transition import (
@@ -70,6 +71,7 @@ from unicron.events.worker import (
     PeerErrorReported,
     WorkerExited,
     WorkerPrepared,
+    WorkerSlow,
     WorkerStarted,
     WorkerStartFailed,
     WorkerStartOrdered,
@@ -108,6 +110,7 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "TaskSubmitted",
     "TaskCompleted",
     "TaskFailed",
+    "TaskStalled",
     "NodeSuspected",
     "NodeRecovered",
     "NodeLost",
@@ -123,6 +126,7 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "PlanDropped",
     "WorkerStartOrdered",
     "WorkerStopOrdered",
+    "WorkerSlow",
     "GenerationClosed",
     "TransitionOrdered",
     "TransitionCompleted",

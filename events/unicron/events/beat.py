@@ -9,9 +9,9 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's progress page as the agent read it.
 
     `iteration`: iterations committed; `collectives`: collectives entered; `phase` as in
-    unicron.worker_shim.page; `alive`: the process exists. `compute_ms`: what its share of the last
-    committed iteration took to compute; `section_ms`: limit of the section it declared, 0 outside
-    of one.
+    unicron.worker_shim.page; `alive`: the process exists. `micro_batch_us`: what it took to
+    compute a micro-batch of the last committed iteration, on average; `section_ms`: limit of the
+    section it declared, 0 outside of one.
     """
 
     worker: WorkerId
@@ -22,7 +22,7 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
     micro_batches_done: int
     phase: str
     collectives: int
-    compute_ms: int = 0
+    micro_batch_us: int = 0
     section_ms: int = 0
 
 

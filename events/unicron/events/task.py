@@ -1,7 +1,7 @@
 """Tasks: what the user wants trained."""
 
 from unicron.events.base import Decision, Part
-from unicron.events.ids import TaskId
+from unicron.events.ids import Generation, TaskId, WorkerId
 
 
 class GPTSpec(Part, frozen=True, kw_only=True):
@@ -71,3 +71,17 @@ class TaskFailed(Decision, frozen=True, kw_only=True, tag="task.failed.v1"):
 
     task: TaskId
     reason: str
+
+
+class TaskStalled(Decision, frozen=True, kw_only=True, tag="task.stalled.v1"):
+    """The monitor's opinion: no member of the generation has made progress for `stalled_ms`.
+
+    `behind`: the members that stand strictly behind the others, who wait for them in a collective;
+    none if all stand at the same place. Void if the task is in another generation by now.
+    """
+
+    task: TaskId
+    generation: Generation
+    behind: tuple[WorkerId, ...]
+    stalled_ms: int
+    evidence: str

@@ -39,6 +39,7 @@ AnyDecision: TypeAlias = (
     | task.TaskSubmitted
     | task.TaskCompleted
     | task.TaskFailed
+    | task.TaskStalled
     | node.NodeSuspected
     | node.NodeRecovered
     | node.NodeLost
@@ -54,6 +55,7 @@ AnyDecision: TypeAlias = (
     | plan.PlanDropped
     | worker.WorkerStartOrdered
     | worker.WorkerStopOrdered
+    | worker.WorkerSlow
     | transition.GenerationClosed
     | transition.TransitionOrdered
     | transition.TransitionCompleted

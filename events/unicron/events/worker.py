@@ -107,3 +107,15 @@ class ExceptionReported(Fact, frozen=True, kw_only=True, tag="worker.exception.v
     phase: str
     kind: str
     message: str
+
+
+class WorkerSlow(Decision, frozen=True, kw_only=True, tag="worker.slow.v1"):
+    """The monitor's opinion: the worker takes `percent` of what the other members of its task take
+    for a micro-batch, iteration after iteration; 100: it no longer does. It is named, not killed.
+    """
+
+    task: TaskId
+    worker: WorkerId
+    incarnation: Incarnation
+    percent: int
+    evidence: str

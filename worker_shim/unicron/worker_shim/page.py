@@ -92,9 +92,9 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     `start_ticks`: start of the process in clock ticks since boot, as /proc gives it; with the
     pid it names the process for good. `iteration`: iterations committed. `collectives` and
-    `forward_passes`: totals of this incarnation. `compute_ms`: what its share of the last committed
-    iteration took to compute. `section_ms`: limit of the section it declared, 0 outside of one.
-    `changed_ns`: CLOCK_MONOTONIC of the last change.
+    `forward_passes`: totals of this incarnation. `micro_batch_us`: what it took to compute a
+    micro-batch of the last committed iteration, on average. `section_ms`: limit of the section it
+    declared, 0 outside of one. `changed_ns`: CLOCK_MONOTONIC of the last change.
     """
 
     pid: int
@@ -106,7 +106,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     collectives: int
     forward_passes: int
-    compute_ms: int
+    micro_batch_us: int
     section_ms: int
     changed_ns: int
 
@@ -123,7 +123,7 @@ class ProgressPage:
         self.phase = Phase.START
         self.collectives = 0
         self.forward_passes = 0
-        self.compute_ms = 0
+        self.micro_batch_us = 0
         self.section_ms = 0
         self._count = 0
         self._fault_injection = fault_injection
@@ -147,12 +147,12 @@ class ProgressPage:
         generation: int | None = None,
         iteration: int | None = None,
         micro_batches_done: int | None = None,
-        compute_ms: int | None = None,
+        micro_batch_us: int | None = None,
         section_ms: int | None = None,
     ) -> None:
         """Change the integers that are given, all at once."""
-        if compute_ms is not None:
-            self.compute_ms = compute_ms
+        if micro_batch_us is not None:
+            self.micro_batch_us = micro_batch_us
         if section_ms is not None:
             self.section_ms = section_ms
         if generation is not None:
@@ -188,7 +188,7 @@ class ProgressPage:
             int(self.phase),
             self.collectives,
             self.forward_passes,
-            self.compute_ms,
+            self.micro_batch_us,
             self.section_ms,
             time.monotonic_ns(),
         )
@@ -284,7 +284,7 @@ def _parse(data: bytes) -> Progress | None:
         phase=Phase(phase),
         collectives=collectives,
         forward_passes=passes,
-        compute_ms=compute,
+        micro_batch_us=compute,
         section_ms=section,
         changed_ns=at,
     )

@@ -70,7 +70,7 @@ class Worker:
         self.unblock_ms = 0
         self.stopped_in = Phase.PREPARED
         self.slow_ms = 0
-        self.compute_ms = 0
+        self.micro_batch_us = 0
         self.trainer: Trainer = self._build()
 
     # --- orders, in the transport's thread ------------------------------------------------------
@@ -279,9 +279,11 @@ class Worker:
         """One iteration: compute, reduce, vote, step; then leave if an order says so."""
         trainer, generation = self.trainer, self.shim.standing
         if not trainer.reduced:
-            start = time.monotonic()
+            before, start = len(trainer.kept), time.monotonic()
             trainer.compute(self.assignment[self.rank])
-            self.compute_ms = int((time.monotonic() - start) * 1000)
+            computed = len(trainer.kept) - before
+            if computed:
+                self.micro_batch_us = int((time.monotonic() - start) * 1e6 / computed)
             trainer.reduce(self.assignment)
         voted = trainer.vote(self.shim.newest)
         self._commit(generation)
@@ -307,7 +309,9 @@ class Worker:
         loss = self.trainer.step()
         self.journal.commit(iteration, generation, loss=loss, contributed=contributed)
         self.page.set(
-            iteration=self.trainer.iteration, micro_batches_done=0, compute_ms=self.compute_ms
+            iteration=self.trainer.iteration,
+            micro_batches_done=0,
+            micro_batch_us=self.micro_batch_us,
         )
 
     def _switch(self, voted: int) -> None:

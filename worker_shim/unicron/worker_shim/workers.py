@@ -121,7 +121,7 @@ class Workers:
                     micro_batches_done=seen.micro_batches_done if seen else 0,
                     phase=seen.phase.label if seen else "start",
                     collectives=seen.collectives if seen else 0,
-                    compute_ms=seen.compute_ms if seen else 0,
+                    micro_batch_us=seen.micro_batch_us if seen else 0,
                     section_ms=seen.section_ms if seen else 0,
                 )
             )

@@ -139,9 +139,10 @@ class Demo:
         await cluster.until("the task is whole again", _whole, 120.0)
         shot = await fire(cluster, fault, 120.0)
         self._shots.append(shot)
+        what = "SIGKILL to" if fault.kind in ("worker", "node") else fault.kind + " of"
         self._say(
-            f"SIGKILL to {fault.kind} {fault.target} in iteration {shot.iteration}, "
-            f"{shot.phase}, {shot.done} micro-batches done"
+            f"{what} {fault.target} in iteration {shot.iteration}, {shot.phase}, "
+            f"{shot.done} micro-batches done"
         )
         await cluster.until("it is noticed", lambda s: _noticed(s, shot), 30.0)
 

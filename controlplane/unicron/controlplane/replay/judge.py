@@ -35,7 +35,9 @@ from unicron.events import (
     PlanSolved,
     Recorded,
     Sequence,
+    TaskStalled,
     TaskSubmitted,
+    WorkerSlow,
     decode,
     subjects,
 )
@@ -48,6 +50,8 @@ INPUTS: Final[tuple[type[Decision], ...]] = (
     DeadlinePassed,
     PlanSolved,
     NodeSuspected,
+    TaskStalled,
+    WorkerSlow,
     NodeRecovered,
     NodeReturned,
     AlarmRaised,

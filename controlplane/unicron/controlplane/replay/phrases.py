@@ -91,6 +91,17 @@ def _start_ordered(body: ev.WorkerStartOrdered) -> str:
     return f"orders the agent of {body.node} to start {_life(body)}: {body.reason}"
 
 
+def _stalled(body: ev.TaskStalled) -> str:
+    who = f"all wait for {names(body.behind)}" if body.behind else "all stand at the same place"
+    return f"{body.task} makes no progress for {body.stalled_ms} ms, {who}: {body.evidence}"
+
+
+def _slow(body: ev.WorkerSlow) -> str:
+    if body.percent <= 100:
+        return f"{body.worker} is as fast as the others of {body.task} again"
+    return f"{body.worker} is slow, {body.percent} % of the others' time: {body.evidence}"
+
+
 def _stop_ordered(body: ev.WorkerStopOrdered) -> str:
     how = f"stop (within {body.grace_ms} ms)" if body.grace_ms else "kill"
     return f"orders the agent of {body.node} to {how} {_life(body)}: {body.reason}"
@@ -297,6 +308,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.AlarmRaised: ("observed", _alarm),
     ev.TaskSubmitted: ("decided", _submitted),
     ev.TaskCompleted: ("decided", _task_completed),
+    ev.TaskStalled: ("observed", _stalled),
     ev.TaskFailed: ("decided", lambda b: f"gives {b.task} up: {b.reason}"),
     ev.NodeSuspected: ("observed", lambda b: f"{b.node} may be gone: {b.evidence}"),
     ev.NodeRecovered: ("observed", lambda b: f"{b.node} is heard again, all well: {b.evidence}"),
@@ -313,6 +325,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.PlanDropped: ("decided", _plan_dropped),
     ev.WorkerStartOrdered: ("decided", _start_ordered),
     ev.WorkerStopOrdered: ("decided", _stop_ordered),
+    ev.WorkerSlow: ("observed", _slow),
     ev.GenerationClosed: ("decided", _closed),
     ev.TransitionOrdered: ("decided", _ordered),
     ev.TransitionCompleted: ("decided", _completed),

@@ -21,12 +21,14 @@ from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
 from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, EventLog
+from unicron.controlplane.runtime.progress import ProgressWatch
 from unicron.controlplane.runtime.solver import Solver, SolverFailed
 from unicron.controlplane.runtime.timers import Timers
 from unicron.controlplane.runtime.writer import Writer
 from unicron.events import (
     EMPTY_CHAIN,
     Basis,
+    Beat,
     DeadlinePassed,
     LeadershipTaken,
     LogUnreachable,
@@ -72,6 +74,7 @@ class Engine:
     ) -> None:
         self.state = ClusterState()
         self.monitor = Monitor()
+        self.progress = ProgressWatch()
         self._log = event_log
         self._bus = bus
         self._instance = instance
@@ -225,9 +228,12 @@ class Engine:
             now = _now_ms()
             if now - last > 1000:  # we were stopped or blocked ourselves: blame nobody for it
                 self.monitor.grace(now)
+                self.progress.restart()
             last = now
             for opinion in self.monitor.opinions(self.state, now):
                 await self._writer.write(opinion)
+            for seen in self.progress.opinions(self.state, now):
+                await self._writer.write(seen)
             self._timers.update(deadlines(self.state), now)
             for key, limit in self._timers.due(now):
                 await self._writer.write(
@@ -235,14 +241,16 @@ class Engine:
                     still=lambda key=key: key in deadlines(self.state),  # type: ignore[misc]
                 )
 
-    def _on_beat(self, beat: object) -> None:
-        self.monitor.heard(beat, _now_ms())  # type: ignore[arg-type]
+    def _on_beat(self, beat: Beat) -> None:
+        self.monitor.heard(beat, _now_ms())
+        self.progress.heard(beat, _now_ms())
 
     def _on_lost(self) -> None:
         self.monitor.grace(_now_ms())
 
     def _on_back(self) -> None:
         self.monitor.grace(_now_ms())
+        self.progress.restart()
         self._timers.restart()
 
     def _on_ask(self, name: str) -> None:
