@@ -1,7 +1,5 @@
 """Workers that hang, raise, lose a connection or are slow, and live; really, in real processes."""
 
-import asyncio
-
 import pytest
 
 from tests.real.world import World
@@ -98,7 +96,5 @@ async def test_a_slow_rank_is_named_and_lives(world: World, reference: Reference
     await world.cluster.until("it is named", lambda s: s.workers["n1/1"].slow_percent > 0, 60.0)
     state = await world.finish(reference)
     assert not state.incidents
-    (slow,) = _bodies(world, WorkerSlow)
-    assert isinstance(slow, WorkerSlow)
-    assert slow.worker == "n1/1"
-    await asyncio.sleep(0)
+    slow = [s for s in _bodies(world, WorkerSlow) if isinstance(s, WorkerSlow)]
+    assert "n1/1" in {s.worker for s in slow if s.percent > 100}

@@ -16,10 +16,9 @@ from setproctitle import setproctitle
 from unicron.events.envelope import Envelope
 from unicron.events.gradient_tree import assign
 from unicron.events.ids import Generation, Sequence
-from unicron.events.member import MemberCommitted, MemberFinished, MemberQuiesced, MemberReady
 from unicron.events.transition import TransitionOrdered
-from unicron.events.worker import ExceptionReported, PeerErrorReported, WorkerPrepared
 from unicron.worker_shim import core
+from unicron.worker_shim.facts import Facts
 from unicron.worker_shim.identity import worker_identity
 from unicron.worker_shim.injected import suffer
 from unicron.worker_shim.journal import Journal
@@ -98,7 +97,9 @@ class Worker:
             self.launch.cluster, self.launch.worker, self.launch.incarnation, self.spec.task
         )
         self.transport = ThreadTransport(identity, self.launch.nats_url, self.on_order)
-        self._say_prepared()
+        self.facts = Facts(self.launch, self.trainer, self.transport.publish)
+        self.page.enter(Phase.PREPARED)
+        self.facts.prepared()
         setproctitle(title(self.launch))
         while True:
             what = core.todo(self.shim)
@@ -171,17 +172,7 @@ class Worker:
             self.stopped_in = self.page.phase
             self._move(core.broke)
             self.trainer.leave()
-            self._publish(
-                PeerErrorReported(
-                    task=self.spec.task,
-                    worker=self.launch.worker,
-                    incarnation=self.launch.incarnation,
-                    generation=generation,
-                    iteration=self.trainer.iteration,
-                    phase=self.stopped_in.label,
-                    error=f"{error.what}: {error.why}"[:500],
-                )
-            )
+            self.facts.peer_error(generation, self.stopped_in.label, f"{error.what}: {error.why}")
 
     def _answer(self) -> None:
         """Leave whatever was closed and say what is held."""
@@ -191,21 +182,8 @@ class Worker:
             self.stopped_in = self.page.phase
         self.trainer.leave()
         self.unblock_ms = int((time.monotonic() - start) * 1000)
-        has_state = self.trainer.has_state
         self.page.enter(Phase.QUIESCED)
-        self._publish(
-            MemberQuiesced(
-                task=self.spec.task,
-                worker=self.launch.worker,
-                incarnation=self.launch.incarnation,
-                generation=closed,
-                iteration=self.trainer.iteration if has_state else -1,
-                phase=self.stopped_in.label,
-                kept=self.trainer.kept,
-                reduced=self.trainer.reduced,
-                voted=self.trainer.voted,
-            )
-        )
+        self.facts.quiesced(closed, self.stopped_in.label)
         with self.changed:
             if self.shim.closed == closed:
                 self.shim = core.answered(self.shim)
@@ -241,18 +219,12 @@ class Worker:
         received = self._transfer(order, member.rank)
         self._assign(order)
         self.first_commit = True
-        self._publish(
-            MemberReady(
-                task=self.spec.task,
-                worker=self.launch.worker,
-                incarnation=self.launch.incarnation,
-                generation=order.generation,
-                iteration=trainer.iteration,
-                received_bytes=received,
-                unblock_ms=self.unblock_ms,
-                regroup_ms=int((grouped - start) * 1000),
-                transfer_ms=int((time.monotonic() - grouped) * 1000),
-            )
+        self.facts.ready(
+            order.generation,
+            received_bytes=received,
+            unblock_ms=self.unblock_ms,
+            regroup_ms=int((grouped - start) * 1000),
+            transfer_ms=int((time.monotonic() - grouped) * 1000),
         )
         if trainer.iteration >= self.spec.iterations:
             self._finish(order.generation)
@@ -290,15 +262,7 @@ class Worker:
         self.assignment = assign(self.spec.micro_batches, self.ranks)
         if self.first_commit:
             self.first_commit = False
-            self._publish(
-                MemberCommitted(
-                    task=self.spec.task,
-                    worker=self.launch.worker,
-                    incarnation=self.launch.incarnation,
-                    generation=generation,
-                    iteration=trainer.iteration,
-                )
-            )
+            self.facts.committed(generation)
         if trainer.iteration >= self.spec.iterations:
             self._finish(generation)
         elif core.boundary(self.shim, Generation(voted)):
@@ -333,16 +297,7 @@ class Worker:
 
     def _finish(self, generation: Generation) -> None:
         self.page.enter(Phase.FINISHED)
-        self._publish(
-            MemberFinished(
-                task=self.spec.task,
-                worker=self.launch.worker,
-                incarnation=self.launch.incarnation,
-                generation=generation,
-                iteration=self.trainer.iteration,
-                state_digest=self.trainer.state_digest(),
-            )
-        )
+        self.facts.finished(generation)
 
     def _wait(self) -> None:
         """Wait for the next order; ask for it now and then. Ends the process after the limit."""
@@ -366,54 +321,11 @@ class Worker:
             return self.trainer.iteration < self.spec.iterations
         return what in (core.ANSWER, core.JOIN)
 
-    # --- facts ----------------------------------------------------------------------------------
-
-    def _publish(self, fact: object) -> None:
-        assert self.transport is not None
-        self.transport.publish(fact)  # type: ignore[arg-type]
-
-    def _say_prepared(self) -> None:
-        import megatron.core
-        import torch
-
-        self.page.enter(Phase.PREPARED)
-        self._publish(
-            WorkerPrepared(
-                task=self.spec.task,
-                worker=self.launch.worker,
-                incarnation=self.launch.incarnation,
-                parameters=self.trainer.parameters,
-                threads=torch.get_num_threads(),
-                torch=str(torch.__version__),
-                megatron=str(megatron.core.__version__),
-                spec_digest=self.trainer.spec_digest,
-            )
-        )
-
     def report(self, error: BaseException) -> None:
         """The training step raised: tell the log what it was, before the process ends."""
-        if self.transport is None:
-            return
-        from unicron.worker_shim.megatron.errors import LossNotFinite
-
-        kind = "software"
-        if isinstance(error, MemoryError):
-            kind = "out_of_memory"
-        elif isinstance(error, LossNotFinite):
-            kind = "loss.not_finite"
-        self._publish(
-            ExceptionReported(
-                task=self.spec.task,
-                worker=self.launch.worker,
-                incarnation=self.launch.incarnation,
-                generation=self.shim.standing,
-                iteration=self.trainer.iteration,
-                phase=self.page.phase.label,
-                kind=kind,
-                message=f"{type(error).__name__}: {error}"[:500],
-            )
-        )
-        self.transport.flush(2.0)
+        if self.transport is not None:
+            self.facts.exception(self.shim.standing, self.page.phase.label, error)
+            self.transport.flush(2.0)
 
 
 def run(launch: WorkerLaunch) -> None:
