@@ -6,7 +6,7 @@ from unicron import events as ev
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.fold_task import awaited, is_parked
-from unicron.controlplane.core.rules_worker import slot_workers, usable
+from unicron.controlplane.core.supply import slot_workers, usable
 
 
 def waits_for_something(state) -> list[str]:

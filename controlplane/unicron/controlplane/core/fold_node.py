@@ -182,12 +182,15 @@ def admitted(state: ClusterState, at: Sequence, body: NodeAdmitted) -> ClusterSt
 def returned(state: ClusterState, at: Sequence, body: NodeReturned) -> ClusterState | None:
     """An operator says the node is well again. Who could not be stopped there gets another try."""
     node = state.nodes.get(body.node)
+    if node is not None and node.given_up and node.status == "healthy":
+        state = with_node(state, replace(node, given_up=()))
+        return want_plan(state, at, f"{body.node} is well again")
     if node is None or node.status != "isolated" or node.reason.startswith(LOST):
         return None
     for worker in state.workers.values():
         if worker.node == body.node and worker.overdue:
             state = with_worker(state, replace(worker, overdue=False))
-    node = replace(to_node(node, "returning", at, body.reason), sick="")
+    node = replace(to_node(node, "returning", at, body.reason), sick="", given_up=())
     return with_node(state, node)
 
 

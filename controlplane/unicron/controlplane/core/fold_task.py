@@ -162,7 +162,14 @@ def transition_ordered(
     if not body.planned:
         state = _leave_out(state, task, body)
         members = _members(body.members)
-        formed = replace(formed, members=members, broken=(), broken_by="", finished={})
+        formed = replace(
+            formed,
+            members=members,
+            broken=(),
+            broken_by="",
+            finished={},
+            iteration=body.iteration,
+        )
     # What broke the old generation of a planned one, or was finished in it, since the decision
     # was made, still stands: its members train on in it.
     state = with_task(state, formed)
@@ -257,6 +264,7 @@ def committed(
             task,
             committed=put(task.committed, body.worker, body.iteration),
             iteration=max(task.iteration, body.iteration),
+            trained=True,
         ),
     )
 

@@ -8,11 +8,14 @@ from unicron.controlplane.core.change import (
     replace,
     sicken,
     to_status,
+    want_plan,
+    with_node,
     with_task,
     with_worker,
 )
 from unicron.controlplane.core.fold_node import client_name
 from unicron.controlplane.core.state import Cause, ClusterState, Failure, WorkerState
+from unicron.controlplane.core.supply import devices, usable
 from unicron.events import (
     ExceptionReported,
     Incarnation,
@@ -218,7 +221,8 @@ def failed(
     iteration: int = -1,
 ) -> ClusterState:
     """The worker must go. The same failure again, without training well for a while in between,
-    climbs: its node is sick; or the task is to blame, if it happens on other nodes as well.
+    climbs: its node is sick, or its device is given up where the node can't be spared; or the
+    task is to blame, if it happens on other nodes as well.
     `iteration`: how far it had come, -1 if that isn't known."""
     task = state.tasks[worker.task]
     reached = iteration if iteration >= 0 else task.iteration
@@ -226,15 +230,19 @@ def failed(
         worker.joined and reached - worker.joined_at >= limits.SIGNATURE_MEMORY_ITERATIONS
     )
     recent = () if trained_well else worker.failures
-    if any(f.signature == signature for f in recent):
+    times = sum(f.signature == signature for f in recent) + 1
+    if times > 1:
         what += ", the same as shortly before"
-        if _is_everywhere(state, worker, signature):
-            reason = f"{what}, and on other nodes too: the task itself is at fault"
+        if why := _is_the_task(state, worker, signature, times):
+            reason = f"{what}, {why}: the task itself is at fault"
             state = with_task(state, replace(task, blame=task.blame or reason))
         elif _has_elsewhere(state, worker):
             severity = 1
-        else:
+        elif times < limits.SAME_FAILURES_MAX:
             what += "; kept in use, no other node could carry the task"
+        else:
+            what += f", {times} times: its device is given up"
+            state = _give_up(state, at, worker)
     failure = Failure(signature=signature, iteration=reached)
     worker = replace(to_status(worker, "failed"), failures=(*recent, failure))
     state = with_worker(state, worker)
@@ -253,23 +261,37 @@ def failed(
     return break_generation(state, worker.task, worker.worker, at, what)
 
 
-def _is_everywhere(state: ClusterState, worker: WorkerState, signature: str) -> bool:
-    """Workers of the task on other nodes end in the same way: the code, not a device."""
-    return signature.startswith(_CODE) and any(
-        other.task == worker.task
-        and other.node != worker.node
-        and any(f.signature == signature for f in other.failures)
-        for other in state.workers.values()
-    )
+def _is_the_task(state: ClusterState, worker: WorkerState, signature: str, times: int) -> str:
+    """Why it is the code and not a device, or ""."""
+    if not signature.startswith(_CODE):
+        return ""
+    if any(
+        f.signature == signature
+        for w in state.workers.values()
+        if w.task == worker.task and w.node != worker.node
+        for f in w.failures
+    ):
+        return "and on other nodes too"
+    if times >= limits.SAME_FAILURES_MAX and not state.tasks[worker.task].trained:
+        return f"{times} times, before the task has trained at all"
+    return ""
+
+
+def _give_up(state: ClusterState, at: Sequence, worker: WorkerState) -> ClusterState:
+    node = state.nodes.get(worker.node)
+    if node is None or worker.device in node.given_up:
+        return state
+    node = replace(node, given_up=tuple(sorted((*node.given_up, worker.device))))
+    return want_plan(with_node(state, node), at, f"{worker.worker} keeps failing")
 
 
 def _has_elsewhere(state: ClusterState, worker: WorkerState) -> bool:
     """Could other nodes carry the worker's task? Isolating the last node that can would end it,
-    which is no cure for a process that keeps dying; the task's budget bounds the restarts."""
+    which is no cure for a process that keeps dying."""
     others = [
-        n.devices
+        len(devices(n))
         for n in state.nodes.values()
-        if n.node != worker.node and n.status in ("healthy", "suspected")
+        if n.node != worker.node and usable(state, n.node)
     ]
     return sum(others) >= max(1, state.tasks[worker.task].spec.min_devices)
 

@@ -8,8 +8,8 @@ the interrupted iteration, the rest is shared out by the gradient tree's rule.
 from dataclasses import dataclass
 
 from unicron.controlplane.core.fold_task import answer_of
-from unicron.controlplane.core.rules_worker import slot_workers, usable
 from unicron.controlplane.core.state import Answer, ClusterState, TaskState, WorkerState
+from unicron.controlplane.core.supply import fitting, slot_workers
 from unicron.events import NodeId, OrderedMember, WorkerId, node_of
 from unicron.events.gradient_tree import assign
 
@@ -85,7 +85,7 @@ def _progress(answer: Answer) -> tuple[int, bool, int]:
 
 def _warm(state: ClusterState, task: TaskState) -> list[WorkerId]:
     """The allocation's workers, if all that can be are prepared; otherwise nobody yet."""
-    names = [n for n in slot_workers(task) if usable(state, node_of(n))]
+    names = fitting(state, task)
     workers = [state.workers.get(n) for n in names]
     warm = [
         w.worker
@@ -175,9 +175,9 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
     members = {m.worker: m.rank for m in task.members}
     wanted = slot_workers(task)
     joiners: list[WorkerState] = []
-    for name in wanted:
+    for name in fitting(state, task):
         worker = state.workers.get(name)
-        if name in members or not usable(state, node_of(name)):
+        if name in members:
             continue
         if worker is None or worker.status in ("exited", "lost"):
             return None

@@ -44,6 +44,8 @@ RESEND_MS: Final = 1000
 #: The same failure of the same worker climbs a level unless it trained this many iterations in
 #: between.
 SIGNATURE_MEMORY_ITERATIONS: Final = 3
+#: So many times in a row on a node that can't be spared, and its device is given up.
+SAME_FAILURES_MAX: Final = 5
 #: Generations that faults may cost a task before it is given up.
 FAULT_GENERATIONS_MAX: Final = 100
 #: Answers of the planner that may be rejected in a row before the local answer stays.

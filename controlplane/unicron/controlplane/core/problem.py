@@ -3,7 +3,8 @@
 from typing import Final
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.state import ClusterState, NodeState, TaskState
+from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.supply import devices, is_lame, usable
 from unicron.events import Allocation, NodeId, TaskId, TaskSpec
 from unicron.planner.cost import GPTShape, options_for
 from unicron.planner.plan import Assignment, Plan
@@ -41,9 +42,9 @@ def active(state: ClusterState) -> list[TaskState]:
 def problem_of(state: ClusterState) -> PlanProblem:
     """All tasks that have not ended, on all nodes that may be used."""
     nodes = tuple(
-        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=_devices(n))
+        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=devices(n))
         for n in sorted(state.nodes.values(), key=lambda n: n.node)
-        if n.status in ("healthy", "suspected")
+        if usable(state, n.node)
     )
     kinds = sorted({n.kind for n in nodes})
     kind = kinds[0] if kinds else "cpu"
@@ -53,10 +54,6 @@ def problem_of(state: ClusterState) -> PlanProblem:
         tasks=tuple(_demand(state, task, kind) for task in active(state)),
         expected_run_ms=limits.EXPECTED_RUN_MS,
     )
-
-
-def _devices(node: NodeState) -> tuple[int, ...]:
-    return tuple(range(min(node.devices, limits.NODE_DEVICES_MAX)))
 
 
 def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
@@ -75,14 +72,9 @@ def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
             tp=current.tensor_parallel, pp=current.pipeline_parallel, dp=current.data_parallel
         ),
         placement=tuple(Slot(node=node, device=device) for node, device in placement),
-        hit=task.phase == "closed" or any(not _usable(state, n) for n, _ in placement),
+        hit=task.phase == "closed" or is_lame(state, task),
         transition_ms=limits.TRANSITION_MS,
     )
-
-
-def _usable(state: ClusterState, node: str) -> bool:
-    found = state.nodes.get(node)
-    return found is not None and found.status in ("healthy", "suspected")
 
 
 def options_of(spec: TaskSpec, kind: str) -> tuple[LayoutOption, ...]:

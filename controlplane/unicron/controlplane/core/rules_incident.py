@@ -3,8 +3,8 @@
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import LOST, closed
 from unicron.controlplane.core.fold_task import is_parked
-from unicron.controlplane.core.rules_worker import slot_workers
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
+from unicron.controlplane.core.supply import slot_workers
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     IncidentEscalated,

@@ -8,7 +8,8 @@ from unicron.controlplane.core.problem import (
     assignment_of,
     problem_of,
 )
-from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.supply import fits, is_lame
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import Allocation, PlanDecided, PlanDropped, PlanRequested
 from unicron.planner.check import check
@@ -18,9 +19,9 @@ from unicron.planner.problem import digest
 
 
 def adopt_local(state: ClusterState) -> Verdict | None:
-    """A task whose allocation names a node that can't be used: shrink or park only that task.
+    """A task whose allocation names a device that can't be used: shrink or park only that task.
     Survivors never wait for a solver."""
-    hit = [t for t in active(state) if _lame(state, t)]
+    hit = [t for t in active(state) if is_lame(state, t)]
     if not hit:
         return None
     problem = problem_of(state)
@@ -36,21 +37,10 @@ def adopt_local(state: ClusterState) -> Verdict | None:
         reason="the hit task goes on with what it has left",
         explanation=tuple(_say(state, a) for a in changed),
     )
-    nodes = [state.nodes[n].since for t in hit for n in _lame(state, t) if n in state.nodes]
-    since = max(nodes, default=hit[0].planned_at)
+    slots = hit[0].allocation.slots if hit[0].allocation is not None else ()
+    gone = [n for n, device in slots if n in state.nodes and not fits(state, n, device)]
+    since = max((state.nodes[n].since for n in gone), default=hit[0].planned_at)
     return Verdict(body=body, cause=(since,), incident=hit[0].incident)
-
-
-def _lame(state: ClusterState, task: TaskState) -> tuple[str, ...]:
-    """Nodes of its allocation that can't be used."""
-    if task.allocation is None:
-        return ()
-    nodes = sorted({node for node, _ in task.allocation.slots})
-    return tuple(
-        n
-        for n in nodes
-        if n not in state.nodes or state.nodes[n].status not in ("healthy", "suspected")
-    )
 
 
 def _say(state: ClusterState, allocation: Allocation) -> str:

@@ -3,8 +3,9 @@
 from unicron.controlplane.core import formation, limits
 from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.core.fold_task import awaited
-from unicron.controlplane.core.rules_worker import slot_workers, stop_order, usable
+from unicron.controlplane.core.rules_worker import stop_order
 from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.supply import is_lame, slot_workers
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Generation,
@@ -55,9 +56,10 @@ def fence(state: ClusterState) -> Verdict | None:
 
 
 def order_after_fault(state: ClusterState) -> Verdict | None:
-    """All answers are in: survivors go on at once with what they have."""
+    """All answers are in: survivors go on at once with what they have. If the allocation names a
+    device that can't be used, the local plan comes first."""
     for task in _tasks(state, "closed"):
-        if awaited(state, task) or _waits_for_local_plan(state, task):
+        if awaited(state, task) or is_lame(state, task):
             continue
         formed = formation.survivors(state, task)
         if formed is None:
@@ -65,13 +67,6 @@ def order_after_fault(state: ClusterState) -> Verdict | None:
         cause = tuple(sorted(a.at for a in task.answers.values()))
         return _order(state, task, formed, planned=False, cause=(task.close, *cause))
     return None
-
-
-def _waits_for_local_plan(state: ClusterState, task: TaskState) -> bool:
-    """The allocation names a node that can't be used: the local plan comes first."""
-    if task.allocation is None:
-        return False
-    return any(not usable(state, node) for node, _ in task.allocation.slots)
 
 
 def order_planned(state: ClusterState) -> Verdict | None:

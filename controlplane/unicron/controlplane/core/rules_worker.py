@@ -4,29 +4,16 @@ from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.fold_task import in_transition
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
+from unicron.controlplane.core.supply import fits, slot_workers, usable
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Incarnation,
     NodeId,
     Sequence,
-    WorkerId,
     WorkerStartOrdered,
     WorkerStopOrdered,
     worker_id,
 )
-
-
-def usable(state: ClusterState, node: str) -> bool:
-    """May the node carry work?"""
-    found = state.nodes.get(node)
-    return found is not None and found.status in ("healthy", "suspected")
-
-
-def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
-    """Names of the workers that the task's allocation wants, in rank order."""
-    if task.allocation is None:
-        return ()
-    return tuple(worker_id(node, device) for node, device in task.allocation.slots)
 
 
 def start(state: ClusterState) -> Verdict | None:
@@ -36,7 +23,7 @@ def start(state: ClusterState) -> Verdict | None:
             continue
         for node, device in task.allocation.slots:
             old = state.workers.get(worker_id(node, device))
-            if not usable(state, node) or (old is not None and _occupied(old)):
+            if not fits(state, node, device) or (old is not None and _occupied(old)):
                 continue
             return _start(task, node, device, old)
     return None

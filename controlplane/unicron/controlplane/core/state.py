@@ -38,7 +38,8 @@ class SourceState(Value, frozen=True, kw_only=True):
 
 class NodeState(Value, frozen=True, kw_only=True):
     """One node. `status` is a key of tables.NODE. `last_fact`: newest fact of its agent. `sick`:
-    why it must be kept apart, whatever its agent says, until an operator gives it back."""
+    why it must be kept apart, whatever its agent says, until an operator gives it back.
+    `given_up`: devices on which worker after worker failed."""
 
     node: NodeId
     incarnation: Incarnation
@@ -53,6 +54,7 @@ class NodeState(Value, frozen=True, kw_only=True):
     confirmed: bool = False
     reason: str = ""
     sick: str = ""
+    given_up: tuple[int, ...] = ()
 
 
 class Failure(Value, frozen=True, kw_only=True):
@@ -117,9 +119,9 @@ class TaskState(Value, frozen=True, kw_only=True):
     `generation`: highest that the log assigned. `members`: who stands in the running generation
     (in a planned transition: still the old one). `target`: whom the transition in progress
     wants. `broken`: sequences that broke the generation. `answers`, `ready`, `committed`,
-    `finished` by worker. `iteration`: highest commit heard of. `closes`: generations that faults
-    cost so far. `late`: orders in a row that were not carried out in time. `blame`: why the task
-    itself is at fault.
+    `finished` by worker. `iteration`: where it stands, as far as heard. `trained`: it ever did.
+    `closes`: generations that faults cost so far. `late`: orders in a row that were not carried
+    out in time. `blame`: why the task itself is at fault.
     """
 
     spec: TaskSpec
@@ -139,6 +141,7 @@ class TaskState(Value, frozen=True, kw_only=True):
     committed: dict[str, int] = {}
     finished: dict[str, str] = {}
     iteration: int = 0
+    trained: bool = False
     closes: int = 0
     late: int = 0
     overdue: bool = False

@@ -1,0 +1,40 @@
+"""What may carry work, as the state says it."""
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.state import ClusterState, NodeState, TaskState
+from unicron.events import NodeId, WorkerId, worker_id
+
+
+def usable(state: ClusterState, node: str) -> bool:
+    """May the node carry work?"""
+    found = state.nodes.get(node)
+    return found is not None and found.status in ("healthy", "suspected")
+
+
+def devices(node: NodeState) -> tuple[int, ...]:
+    """Its devices that may be planned with."""
+    offered = range(min(node.devices, limits.NODE_DEVICES_MAX))
+    return tuple(d for d in offered if d not in node.given_up)
+
+
+def fits(state: ClusterState, node: NodeId, device: int) -> bool:
+    """May this device carry a worker?"""
+    return usable(state, node) and device in devices(state.nodes[node])
+
+
+def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
+    """Names of the workers that the task's allocation wants, in rank order."""
+    if task.allocation is None:
+        return ()
+    return tuple(worker_id(node, device) for node, device in task.allocation.slots)
+
+
+def fitting(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:
+    """Those of them whose device may carry a worker."""
+    slots = task.allocation.slots if task.allocation is not None else ()
+    return tuple(worker_id(node, device) for node, device in slots if fits(state, node, device))
+
+
+def is_lame(state: ClusterState, task: TaskState) -> bool:
+    """Its allocation names a device that can't be used."""
+    return len(fitting(state, task)) < len(slot_workers(task))
