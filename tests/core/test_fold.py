@@ -51,10 +51,13 @@ def entry(seq, envelope, subject="unicron.c.fact.n1"):
     return ev.Recorded(seq=ev.Sequence(seq), subject=subject, data=b"", at_ns=0, entry=envelope)
 
 
-def fact(story, seq, who, incarnation, counter, body):
+CONTROL = "unicron.c.control.task.gpt"
+
+
+def fact(state, seq, who, incarnation, counter, body, **where):
     source = ev.Source(who=who, incarnation=incarnation, counter=counter)
     envelope = ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body)
-    return fold(story, entry(seq, envelope))
+    return fold(state, entry(seq, envelope, **where))
 
 
 # --- Order, duplicates, lives -------------------------------------------------------------------
@@ -178,8 +181,22 @@ def test_foreign_clients_are_not_remembered():
 
 def test_nothing_is_decided_before_somebody_leads():
     body = ev.TaskSubmitted(spec=SPEC, by="x")
-    state = fact(ClusterState(), 1, "control/i0", 1, 1, body)
+    state = fact(ClusterState(), 1, "control/i0", 1, 1, body, subject=CONTROL)
     assert (state.tasks, state.void) == ({}, 1)
+
+
+def test_a_decision_under_a_nodes_subject_is_none():
+    """A node's credentials can command nobody; nor can it use up the leader's numbers."""
+    story = running()
+    term, number = story.state.term, story.state.sources["control/i1"].counter + 1
+    body = ev.NodeIsolated(node="n2", reason="says n1")
+    source = ev.Source(who="control/i1", incarnation=1, counter=number)
+    envelope = ev.Envelope(id="x", source=source, written_at_ns=0, body=body, term=term)
+    state = fold(story.state, entry(story.state.seq + 1, envelope))
+    assert (state.nodes, state.sources) == (story.state.nodes, story.state.sources)
+    assert state.void == 1
+    state = fold(story.state, entry(story.state.seq + 1, envelope, subject=CONTROL))
+    assert state.nodes["n2"].status == "isolated"
 
 
 def test_what_is_not_understood_is_counted_and_kept_from_leading():
@@ -256,7 +273,9 @@ def test_the_fold_takes_any_event_and_decide_any_state(kind, data):
     for envelope in [data.draw(envelopes(struct(kind))), *others]:
         before = state
         encoded = codec.encode(named(envelope, names, state.term))
-        recorded = codec.record(state.seq + 1, "unicron.c.control.task.gpt", encoded, 0)
+        decision = isinstance(envelope.body, ev.Decision)
+        subject = CONTROL if decision else "unicron.c.fact.n1"
+        recorded = codec.record(state.seq + 1, subject, encoded, 0)
         state = fold(before, recorded)
         assert state.seq == before.seq + 1
         same = msgspec.structs.replace(
@@ -273,7 +292,7 @@ def test_random_events_did_change_states():
     """So the property above isn't empty."""
     if not APPLIED:
         pytest.skip("the property above wasn't run")
-    assert len(APPLIED) > 22, sorted(APPLIED)
+    assert len(APPLIED) > 30, sorted(APPLIED)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -271,18 +271,27 @@ class World(Hosts):
         self.watch.stuck(f"no end within {limit} steps")
 
     def call_for_help(self) -> bool:
-        """Hung workers are killed, hosts that don't let go of one start anew, nodes return."""
+        """The monitor of progress sees who hangs; hosts that don't let go of a worker start anew;
+        an operator returns nodes."""
         for trainee in self.living():
-            node = self.nodes[trainee.node]
+            node, task = self.nodes[trainee.node], self.state.tasks[trainee.spec.task]
             if trainee.hung and trainee.identity[0] in node.unkillable:
                 node.unkillable.clear()
                 self.start_node(node.name)
                 return True
-            if trainee.hung:
-                self.kill(node, trainee.identity[0])
+            if trainee.hung and task.phase == "running":
+                self.input(
+                    ev.TaskStalled(
+                        task=task.spec.task,
+                        generation=task.generation,
+                        behind=(trainee.identity[0],),
+                        stalled_ms=1000,
+                        evidence="stands behind",
+                    )
+                )
                 return True
         for known in self.state.nodes.values():
-            if known.status == "isolated" and known.sick:
+            if (known.status == "isolated" and known.sick) or known.given_up:
                 self.input(ev.NodeReturned(node=known.node, by="test", reason="repaired"))
                 return True
             if known.status == "isolated":
