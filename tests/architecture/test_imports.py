@@ -8,8 +8,7 @@ import pytest
 from tests.architecture.sources import REPO, imports, is_within, modules
 
 PURE_PLANNER = tuple(
-    f"unicron.planner.{name}"
-    for name in ("problem", "plan", "local", "check", "cost", "errors")
+    f"unicron.planner.{name}" for name in ("problem", "plan", "local", "check", "cost", "errors")
 )
 
 # Longest matching prefix wins. What a module may import of ours, besides its own package.
