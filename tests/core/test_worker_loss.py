@@ -122,6 +122,36 @@ def test_peer_errors_alone_are_tried_again_in_place():
     assert incidents(story) == [(3, "trains on 4 devices, generation 2")]
 
 
+def test_attempts_in_place_that_come_to_nothing_climb():
+    """A link that is broken for good: they go on without who reports it first, then without its
+    node, long before the task's budget is spent."""
+    story = running()
+    hold(story, "commit", *ALL)
+    seen = []
+    for _ in range(12):
+        for name in ("n2/1", "n1/0"):
+            if name in members(story):
+                peer_error(story, name, task(story).generation)
+        story.settle()
+        seen.append(len(members(story)))
+        if story.state.nodes["n2"].status == "isolated":
+            break
+    assert seen[:2] == [4, 4]
+    assert 3 in seen
+    assert set(members(story)) == {"n1/0", "n1/1"}
+    assert [severity for severity, _ in incidents(story)][-1] == 1
+    assert task(story).closes < 12
+
+
+def test_a_commit_in_between_is_no_attempt_in_vain():
+    story = running()
+    for _ in range(8):
+        peer_error(story, "n1/0", task(story).generation)
+        story.settle()
+    assert set(members(story)) == set(ALL)
+    assert {severity for severity, _ in incidents(story)} == {3}
+
+
 def test_a_peer_error_of_an_old_generation_is_stale():
     story = running()
     story.exit("n2/1")

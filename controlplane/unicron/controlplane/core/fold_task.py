@@ -66,6 +66,7 @@ def generation_closed(
         committed={},
         finished={},
         closes=task.closes + fault,
+        fruitless=0 if task.committed else task.fruitless + 1,
     )
     return with_task(state, task)
 
@@ -169,6 +170,7 @@ def transition_ordered(
             broken_by="",
             finished={},
             iteration=body.iteration,
+            fruitless=task.fruitless if members == task.members else 0,
         )
     # What broke the old generation of a planned one, or was finished in it, since the decision
     # was made, still stands: its members train on in it.
@@ -265,6 +267,7 @@ def committed(
             committed=put(task.committed, body.worker, body.iteration),
             iteration=max(task.iteration, body.iteration),
             trained=True,
+            fruitless=0,
         ),
     )
 

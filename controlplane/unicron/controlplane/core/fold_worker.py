@@ -203,7 +203,13 @@ def _standing(state: ClusterState, worker: WorkerState) -> int:
 
 
 def symptom(state: ClusterState, at: Sequence, worker: WorkerState, what: str) -> ClusterState:
-    """Something broke under the worker; who broke it isn't said."""
+    """Something broke under the worker; who broke it isn't said, so all try again in place. When
+    that has come to nothing often enough, it climbs: they go on without who reports it first."""
+    task = state.tasks[worker.task]
+    tried = task.fruitless >= limits.REATTEMPTS_MAX and not task.broken
+    if tried and worker.status in ("prepared", "member") and not worker.stop_order:
+        what += f", as at {task.fruitless} attempts before"
+        return failed(state, at, worker, "reattempt", what, severity=2)
     state = add_cause(
         state, Cause(at=at, severity=3, what=what, task=worker.task, worker=worker.worker)
     )

@@ -41,6 +41,8 @@ SLOW_OVER_PERCENT: Final = 120
 #: Orders that nobody has confirmed are said again this often.
 RESEND_MS: Final = 1000
 
+#: Attempts in place (SEV3) in a row that may come to nothing before the next break climbs.
+REATTEMPTS_MAX: Final = 2
 #: The same failure of the same worker climbs a level unless it trained this many iterations in
 #: between.
 SIGNATURE_MEMORY_ITERATIONS: Final = 3

@@ -121,7 +121,8 @@ class TaskState(Value, frozen=True, kw_only=True):
     wants. `broken`: sequences that broke the generation. `answers`, `ready`, `committed`,
     `finished` by worker. `iteration`: where it stands, as far as heard. `trained`: it ever did.
     `closes`: generations that faults cost so far. `late`: orders in a row that were not carried
-    out in time. `blame`: why the task itself is at fault.
+    out in time. `fruitless`: generations in a row of the same members that committed nothing.
+    `blame`: why the task itself is at fault.
     """
 
     spec: TaskSpec
@@ -144,6 +145,7 @@ class TaskState(Value, frozen=True, kw_only=True):
     trained: bool = False
     closes: int = 0
     late: int = 0
+    fruitless: int = 0
     overdue: bool = False
     blame: str = ""
     allocation: Allocation | None = None
