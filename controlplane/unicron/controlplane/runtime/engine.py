@@ -87,7 +87,13 @@ class Engine:
         self._moved = anyio.Event()
         self._orders: dict[Sequence, Recorded] = {}
         self._problems: dict[Sequence, PlanProblem] = {}
-        self._writer = Writer(event_log, instance, lambda: self._control_seq, self._folded)
+        self._writer = Writer(
+            event_log,
+            instance,
+            lambda: self._control_seq,
+            lambda: self.state.term,
+            self._folded,
+        )
         self.leading = False
 
     # --- folding --------------------------------------------------------------------------------

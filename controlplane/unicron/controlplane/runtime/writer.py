@@ -35,7 +35,8 @@ class Deposed(UnicronError):
 class Writer:
     """Numbers, encodes and appends the events of one control-plane instance.
 
-    `fence` gives the last control sequence folded; `read_back` waits until a sequence is folded.
+    `fence` gives the last control sequence folded, `leading` the term folded last; `read_back`
+    waits until a sequence is folded.
     """
 
     def __init__(
@@ -43,10 +44,12 @@ class Writer:
         log: EventLog,
         instance: str,
         fence: Callable[[], int],
+        leading: Callable[[], Term],
         read_back: Callable[[Sequence], Awaitable[None]],
     ) -> None:
         self._log = log
         self._fence = fence
+        self._leading = leading
         self._read_back = read_back
         self._who = f"control/{instance}"
         self._incarnation = Incarnation(time.time_ns())
@@ -70,6 +73,9 @@ class Writer:
             Deposed: another instance has written; nothing of ours was stored.
         """
         async with self._pen:
+            # Whoever has folded another's leadership has a fresh fence, but nothing to say.
+            if self.term and self._leading() != self.term:
+                raise _deposed(self._leading())
             if not still():
                 return None
             self._counter += 1
@@ -102,12 +108,16 @@ class Writer:
                 case Accepted(seq=seq):
                     return seq
                 case Conflict(last_seq=last):
-                    raise Deposed(
-                        "this instance no longer leads",
-                        why=f"another one wrote #{last} under the control tree",
-                        fix="nothing: it follows; start one control plane for each cluster",
-                    )
+                    raise _deposed(last)
             await anyio.sleep(_RETRY_S)
+
+
+def _deposed(seq: int) -> Deposed:
+    return Deposed(
+        "this instance no longer leads",
+        why=f"another one wrote #{seq} under the control tree",
+        fix="run one control plane for each cluster; this one ends",
+    )
 
 
 def subject_of(cluster: str, body: object) -> str:

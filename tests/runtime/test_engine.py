@@ -1,0 +1,163 @@
+"""The real engine on the in-memory log: leads, decides as read back, steps down when deposed."""
+
+import anyio
+import pytest
+
+from tests.core.story import SPEC
+from unicron import events as ev
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream
+from unicron.controlplane.runtime.solver import Solver, SolverFailed
+from unicron.controlplane.runtime.writer import Deposed
+from unicron.events import codec, subjects
+from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.plan import Plan
+from unicron.planner.problem import PlanProblem
+
+_LIMIT_S = 20.0
+
+
+class _Planner(Solver):
+    """Answers at once, or fails as told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = 0
+        self.asked = 0
+
+    async def warm(self) -> None:
+        pass
+
+    async def solve(self, problem: PlanProblem) -> Plan:
+        self.asked += 1
+        if self.fails:
+            self.fails -= 1
+            raise SolverFailed("told to fail")
+        return dynamic_plan(problem)
+
+
+class _World:
+    def __init__(self) -> None:
+        self.stream = MemoryStream("c")
+        self.bus = MemoryBus()
+        self.planner = _Planner()
+        self.counters: dict[tuple[str, int], int] = {}
+        self.engine = self.instance("a")
+
+    def instance(self, name: str) -> Engine:
+        return Engine(MemoryLog(self.stream), self.bus, instance=name, solver=self.planner)
+
+    def write(self, subject: str, who: str, body: ev.AnyEvent, term: int = 0) -> None:
+        key = (who, 1)
+        self.counters[key] = self.counters.get(key, 0) + 1
+        source = ev.Source(who=who, incarnation=ev.Incarnation(1), counter=self.counters[key])
+        envelope = ev.Envelope(
+            id=ev.event_id(source), source=source, written_at_ns=0, body=body, term=ev.Term(term)
+        )
+        self.stream.write_raw(subject, codec.encode(envelope))
+
+    def join(self, node: str) -> None:
+        body = ev.AgentStarted(
+            node=ev.NodeId(node),
+            address="127.0.0.1",
+            store_port=1,
+            devices=2,
+            device_kind="cpu",
+        )
+        self.write(subjects.fact("c", ev.NodeId(node)), f"agent/{node}", body)
+
+    async def until(self, holds: object, engine: Engine | None = None) -> ClusterState:
+        engine = engine or self.engine
+        with anyio.fail_after(_LIMIT_S):
+            while not holds(engine.state):  # type: ignore[operator]
+                await anyio.sleep(0.005)
+        return engine.state
+
+
+def _ordered(state: ClusterState) -> bool:
+    return sorted(state.workers) == ["n1/0", "n1/1", "n2/0", "n2/1"]
+
+
+async def test_it_leads_and_decides_up_to_the_start_of_all_workers():
+    world = _World()
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.until(lambda s: s.term)
+        world.join("n1")
+        world.join("n2")
+        await world.until(lambda s: len(s.nodes) == 2)
+        await world.engine.submit(SPEC, by="test")
+        state = await world.until(_ordered)
+        group.cancel_scope.cancel()
+    assert state.leader == "a"
+    assert state.void == 0
+    assert world.planner.asked >= 1
+
+
+async def test_a_name_is_taken_once():
+    world = _World()
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.until(lambda s: s.term)
+        await world.engine.submit(SPEC, by="test")
+        with pytest.raises(ValueError, match="choose another name"):
+            await world.engine.submit(SPEC, by="test")
+        group.cancel_scope.cancel()
+
+
+async def test_a_solver_that_fails_is_asked_again():
+    world = _World()
+    world.planner.fails = 1
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.until(lambda s: s.term)
+        world.join("n1")
+        world.join("n2")
+        await world.until(lambda s: len(s.nodes) == 2)
+        await world.engine.submit(SPEC, by="test")
+        await world.until(_ordered)
+        group.cancel_scope.cancel()
+    assert world.planner.asked >= 2
+
+
+async def test_orders_that_nobody_confirms_are_said_again_and_at_once_to_who_asks():
+    world = _World()
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.until(lambda s: s.term)
+        world.join("n1")
+        world.join("n2")
+        await world.until(lambda s: len(s.nodes) == 2)
+        await world.engine.submit(SPEC, by="test")
+        await world.until(_ordered)
+        world.bus.ask("n1")
+        with anyio.fail_after(_LIMIT_S):
+            while len(world.bus.orders) < 2:
+                await anyio.sleep(0.005)
+        group.cancel_scope.cancel()
+    said = [r.envelope.body for r in world.bus.orders if r.envelope is not None]
+    assert {type(b) for b in said} == {ev.WorkerStartOrdered}
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["has heard of it", "has not"])
+async def test_whoever_is_deposed_writes_nothing_more(heard: bool):
+    """An append that was decided before it heard of the other leader is refused by the fence; one
+    after that is not even tried."""
+    world = _World()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with anyio.create_task_group() as group:
+            group.start_soon(world.engine.run)
+            state = await world.until(lambda s: s.term)
+            taken = ev.LeadershipTaken(
+                cluster="c", instance="b", logic_version=1, fold_version=1, version=""
+            )
+            world.write(subjects.control("c", "cluster", "c"), "control/b", taken)
+            if heard:
+                await world.until(lambda s: s.leader == "b")
+            else:
+                assert world.engine.state.seq == state.seq
+            await world.engine.submit(SPEC, by="test")
+    assert caught.group_contains(Deposed)
+    written = [r.envelope.body for r in world.stream.entries if r.envelope is not None]
+    assert not any(isinstance(body, ev.TaskSubmitted) for body in written)
