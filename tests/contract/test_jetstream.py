@@ -129,7 +129,7 @@ async def test_a_nodes_credentials_write_facts_and_no_decisions(nats):
 
 
 async def until_last_seq(log, seq):
-    while await log.last_seq() < seq:  # noqa: ASYNC110 - nobody could set an event
+    while await log.last_seq() < seq:
         await asyncio.sleep(0.005)
 
 

@@ -122,5 +122,5 @@ def lose_answers(connection, times, *, stored):
 
 async def until(condition):
     """Wait for something that is bound to happen; the test's own time-out is the limit."""
-    while not condition():  # noqa: ASYNC110 - nobody could set an event
+    while not condition():
         await asyncio.sleep(0.005)
