@@ -181,6 +181,13 @@ def test_a_leaver_dies_between_a_planned_orders_basis_and_the_order():
     assert task(story).phase == "running"
 
 
+def test_nobody_joins_for_the_last_iteration():
+    story, verdict, _ = growing()
+    assert verdict.body.planned
+    finish(story, "n1/0", generation=1)
+    assert decide(story.state) is None
+
+
 def test_nobody_starts_a_worker_for_the_last_iteration():
     story = running()
     finish(story, "n1/0")

@@ -98,6 +98,57 @@ def test_a_stop_before_the_start_was_heard():
     assert open_orders(story.state) == ()
 
 
+def new_leader(story):
+    story.decide_input(
+        ev.LeadershipTaken(
+            cluster="c", instance="i2", logic_version=1, fold_version=1, version="test"
+        )
+    )
+
+
+def test_a_new_leader_repeats_starts_that_nobody_confirmed():
+    """An agent that has heard of its term refuses older ones; the life stays the same."""
+    story = running()
+    hold(story, "start", "n2/1")
+    exits(story, "n2/1")
+    story.settle()
+    old = story.state.workers["n2/1"]
+    new_leader(story)
+    made = story.settle()
+    assert kinds(made) == ["WorkerStartOrdered"]
+    assert made[0].incarnation == old.incarnation
+    assert story.state.workers["n2/1"].order > story.state.term
+    common = {"task": old.task, "worker": old.worker, "incarnation": old.incarnation}
+    story.fact("agent/n2", 1, ev.WorkerStarted(pid=1, **common))
+    new_leader(story)
+    assert decide(story.state) is None
+
+
+def test_a_new_leader_repeats_stops_that_nobody_confirmed():
+    story = running()
+    hold(story, "stop", "n2/0")
+    raised(story, "n2/0", "software")
+    story.settle()
+    new_leader(story)
+    made = story.settle()
+    assert kinds(made) == ["WorkerStopOrdered"]
+    assert story.state.workers["n2/0"].stop_order > story.state.term
+    story.exit("n2/0", ordered=True)
+    story.settle()
+    assert len(members(story)) == 4
+
+
+def test_what_a_worker_says_while_it_is_stopped_is_our_own_doing():
+    story = running()
+    hold(story, "stop", *ALL)
+    story.decide_input(ev.TaskFailed(task="gpt", reason="cancelled"))
+    story.settle()
+    before = story.state
+    raised(story, "n2/0", "software")
+    assert (story.state.causes, story.state.void) == ((), before.void)
+    assert story.state.workers == before.workers
+
+
 def test_a_generation_that_is_not_ready_in_time_is_tried_again():
     story = running()
     hold(story, "start", "n2/1")

@@ -250,10 +250,10 @@ def test_a_node_returns_between_the_decision_to_isolate_it_and_the_isolation():
 def test_a_failed_worker_is_gone_with_its_node():
     """It raised, and before it was stopped its agent started anew: the slot is free again."""
     story = running()
-    hold(story, "stop", "n2/1")
     raised(story, "n2/1", "software")
-    story.settle()
+    assert story.state.workers["n2/1"].status == "failed"
     story.join("n2", incarnation=2)
+    assert story.state.workers["n2/1"].status == "lost"
     story.settle()
     assert story.state.workers["n2/1"].incarnation == 2
     assert len(members(story)) == 4

@@ -248,6 +248,23 @@ def test_a_task_is_moved_as_a_whole():
     assert not is_open(story)
 
 
+def test_who_was_left_out_but_is_wanted_again_holds_the_state_for_all():
+    """The members die before it has rejoined: an older state is better than none."""
+    story = running()
+    allocate(story, "gpt", ["n1/0", "n1/1", "n2/0"])
+    while task(story).generation < 2 or task(story).phase != "running":
+        story.react(story.step())
+    allocate(story, "gpt", ["n1/0", "n1/1", "n2/0", "n2/1"])
+    assert story.state.workers["n2/1"].status == "prepared"
+    for name in ("n1/0", "n1/1", "n2/0"):
+        story.exit(name)
+    made = story.settle()
+    orders = [b for b in made if isinstance(b, ev.TransitionOrdered)]
+    assert [m.worker for m in orders[0].members] == ["n2/1"]
+    assert not any("initial state" in o.reason for o in orders)
+    assert len(members(story)) == 4
+
+
 def test_two_tasks_exchange_devices():
     """Each leaves before it waits for the other's."""
     story = running()

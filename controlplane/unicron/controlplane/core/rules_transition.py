@@ -5,7 +5,7 @@ from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.rules_worker import stop_order
 from unicron.controlplane.core.state import ClusterState, TaskState
-from unicron.controlplane.core.supply import is_lame, slot_workers
+from unicron.controlplane.core.supply import slot_workers
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Generation,
@@ -56,10 +56,10 @@ def fence(state: ClusterState) -> Verdict | None:
 
 
 def order_after_fault(state: ClusterState) -> Verdict | None:
-    """All answers are in: survivors go on at once with what they have. If the allocation names a
-    device that can't be used, the local plan comes first."""
+    """All answers are in: survivors go on at once with what they have, on the devices that are left
+    to the task (adopt_local stands before this)."""
     for task in _tasks(state, "closed"):
-        if awaited(state, task) or is_lame(state, task):
+        if awaited(state, task):
             continue
         formed = formation.survivors(state, task)
         if formed is None:
