@@ -37,7 +37,9 @@ class ClusterFailed(UnicronError):
 class LocalCluster:
     """`root`: an existing folder of our own, with a short path (unix sockets live in it).
     `url`: a running server's address; None starts one, on `port` or any free one. `template`: the
-    socket of a fork server that has torch and Megatron imported already; None starts one."""
+    socket of a fork server that has torch and Megatron imported already; None starts one.
+    `on_restart`: nats-server and control plane are started again if somebody kills them, and this
+    is told; None: they are left dead."""
 
     def __init__(
         self,
@@ -50,6 +52,7 @@ class LocalCluster:
         port: int | None = None,
         template: str | None = None,
         fault_injection: bool = True,
+        on_restart: Callable[[str], None] | None = None,
     ) -> None:
         self.root = root
         self.name = cluster
@@ -61,6 +64,9 @@ class LocalCluster:
         self._url = url
         self._port = port
         self._fault_injection = fault_injection
+        self._on_restart = on_restart
+        self._keeping: asyncio.Task[None] | None = None
+        self._when_nodes = 1
         self._server: NatsServer | None = None
         self._log: JetStreamLog | None = None
         self._client: ForkClient | None = None
@@ -86,6 +92,8 @@ class LocalCluster:
             )
         self._birth = await self._log.birth()
         self._reader = asyncio.create_task(self._read(), name="reader")
+        if self._on_restart is not None:
+            self._keeping = asyncio.create_task(self._keep(self._on_restart), name="keep")
         if self.template is None:
             self.template = str(self.root / "template.sock")
             process = start_server(
@@ -100,6 +108,7 @@ class LocalCluster:
 
     async def start_control(self, when_nodes: int) -> None:
         """The control plane; it submits the task once so many nodes are healthy."""
+        self._when_nodes = when_nodes
         task = self.root / "task.json"
         task.write_bytes(msgspec.json.encode(self.spec))
         await self._spawn(
@@ -111,6 +120,18 @@ class LocalCluster:
             ],
             self.url,
         )
+
+    async def _keep(self, tell: Callable[[str], None]) -> None:
+        """What a service manager does for the two: start them again when they were killed."""
+        while True:
+            await asyncio.sleep(0.1)
+            if self._server is not None and self._server.pid is None:
+                tell("nats-server was killed: started again")
+                await self._server.start()
+            control = self._children.get("control")
+            if control is not None and (control.returncode or 0) < 0:
+                tell("the control plane was killed: started again")
+                await self.start_control(self._when_nodes)
 
     async def kill_control(self) -> None:
         """SIGKILL to the control plane; start_control starts another one."""
@@ -164,6 +185,8 @@ class LocalCluster:
 
     async def stop(self) -> None:
         """End everything, in good order where it still answers; nothing is left running."""
+        if self._keeping is not None:
+            self._keeping.cancel()
         order = [n for n in self._children if n.startswith("agent")] + ["control"]
         for name in order:
             child = self._children.get(name)
@@ -249,6 +272,9 @@ class LocalCluster:
         if self._reader is not None and self._reader.done():
             self._reader.result()
         control = self._children.get("control")
+        killed = control is not None and (control.returncode or 0) < 0
+        if killed and self._on_restart is not None:
+            return
         if control is not None and control.returncode is not None:
             tail = (self.root / "control.log").read_text(errors="replace")[-1500:]
             raise ClusterFailed(f"the control plane ended with code {control.returncode}", why=tail)

@@ -90,7 +90,14 @@ class Demo:
         start = time.monotonic()
         root = Path(tempfile.mkdtemp(prefix="unicron-"))
         options = self.options
-        cluster = LocalCluster(root, options.cluster, self.spec, url=options.url, port=options.port)
+        cluster = LocalCluster(
+            root,
+            options.cluster,
+            self.spec,
+            url=options.url,
+            port=options.port,
+            on_restart=self._say,
+        )
         try:
             try:
                 await self._main_run(cluster)

@@ -244,7 +244,7 @@ def checks(
         Check(
             name="every incident ended",
             ok=all(i.resolved for i in state.incidents.values()),
-            detail=f"{len(state.incidents)} incidents",
+            detail=f"{len(state.incidents)} in all",
         ),
     ]
 
