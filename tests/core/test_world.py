@@ -92,6 +92,27 @@ def test_a_history_folds_to_the_same_states_again():
         assert state == expected
 
 
+def rest_of(world: World, seq: int) -> int:
+    """How many decisions follow from a state when nothing else happens any more."""
+    story = Story()
+    story.log, story.states = world.log[:seq], world.states[: seq + 1]
+    story.chains, story.state = world.chains[: seq + 1], world.states[seq]
+    leader = story.state.sources["control/i1"]
+    story.counters = {("control/i1", leader.incarnation): leader.counter}
+    while story.step() is not None:
+        assert len(story.log) < seq + 100, [type(r.envelope.body) for r in story.log[-10:]]
+    assert story.state.void == world.states[seq].void
+    return len(story.log) - seq
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_decide_comes_to_rest_from_any_state(seed):
+    """And none of its decisions is void when no fact came in between."""
+    world = history(seed, MIXES["three"], rate=0.05)
+    rests = [rest_of(world, seq) for seq in range(1, len(world.log), 3)]
+    assert 3 < max(rests) < 40
+
+
 # --- The invariants notice ----------------------------------------------------------------------
 
 
