@@ -328,3 +328,28 @@ def raised(story, name, kind):
 
 def sicken(story, node):
     raised(story, f"{node}/0", "cuda.ecc")
+
+
+def test_a_worker_that_was_only_starting_does_not_speak_for_its_node():
+    """Two nodes; on n2 one worker lives, the other is being restarted and has no connection."""
+    story = running()
+    hold(story, "start", "n2/1")
+    story.exit("n2/1")
+    story.settle()
+    assert story.state.workers["n2/1"].status == "ordered"
+    story.disconnect("agent", "n2", 1)
+    story.disconnect("worker", "n2/0", 1)
+    made = story.settle()
+    assert of(made, ev.NodeLost).node == "n2"
+    assert members(story) == ["n1/0", "n1/1"]
+
+
+def test_a_node_in_doubt_is_no_reason_to_isolate_the_other():
+    """n1's agent is gone without a word; a worker on n2 keeps dying: n2 may be all there is."""
+    story = running()
+    story.exit("n2/1")
+    story.settle()
+    story.disconnect("agent", "n1", 1)
+    story.exit("n2/1")
+    story.settle()
+    assert story.state.nodes["n2"].status == "healthy"

@@ -246,6 +246,12 @@ def _is_ours(state: ClusterState, client: str) -> bool:
     )
 
 
+def is_open(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
+    """Has the process a connection? Neither open nor closed: it has not connected yet."""
+    known = state.connections.get(client_name(kind, name, incarnation), "")
+    return known != "" and not known.startswith("-")
+
+
 def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
     """Did the process's newest connection close?"""
     return state.connections.get(client_name(kind, name, incarnation), "").startswith("-")

@@ -13,7 +13,7 @@ from unicron.controlplane.core.change import (
     with_task,
     with_worker,
 )
-from unicron.controlplane.core.fold_node import client_name
+from unicron.controlplane.core.fold_node import client_name, closed
 from unicron.controlplane.core.state import Cause, ClusterState, Failure, WorkerState
 from unicron.controlplane.core.supply import devices, usable
 from unicron.events import (
@@ -297,7 +297,9 @@ def _has_elsewhere(state: ClusterState, worker: WorkerState) -> bool:
     others = [
         len(devices(n))
         for n in state.nodes.values()
-        if n.node != worker.node and usable(state, n.node)
+        if n.node != worker.node
+        and usable(state, n.node)
+        and not closed(state, "agent", n.node, n.incarnation)  # it may be gone already
     ]
     return sum(others) >= max(1, state.tasks[worker.task].spec.min_devices)
 

@@ -1,7 +1,7 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_node import LOST, closed
+from unicron.controlplane.core.fold_node import LOST, closed, is_open
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.supply import slot_workers
@@ -37,9 +37,11 @@ def _second_path(state: ClusterState, node: NodeState, most: bool) -> str:
         w for w in state.workers.values() if w.node == node.node and w.status in tables.ALIVE
     ]
     agent_closed = _agent_closed(state, node)
-    all_closed = all(closed(state, "worker", w.worker, w.incarnation) for w in workers)
-    if agent_closed and workers and all_closed and not most:
-        return f"connections of its agent and all {len(workers)} workers closed"
+    # One that was starting had no connection yet: it neither speaks for the node nor against it.
+    gone = sum(closed(state, "worker", w.worker, w.incarnation) for w in workers)
+    all_closed = not any(is_open(state, "worker", w.worker, w.incarnation) for w in workers)
+    if agent_closed and gone and all_closed and not most:
+        return f"connections of its agent and all {gone} workers closed"
     if node.status == "suspected" and node.confirmed and not most:
         return f"{node.reason}, and nothing spoke for it"
     if node.status == "suspected" and agent_closed and all_closed and not most:
