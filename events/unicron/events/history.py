@@ -211,7 +211,7 @@ class _Reading:
             raise LogMismatch(
                 f"{self._name} is no unicron history",
                 why='its first line must begin {"unicron_history": …}' if line else "it is empty",
-                fix="give a file that `unicron export` or the demo wrote",
+                fix="give a file that the demo or write_history wrote",
                 code="E-LOG-FORMAT",
             )
         if version != HISTORY_FORMAT:

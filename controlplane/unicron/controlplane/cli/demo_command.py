@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib.util
+import os
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from unicron.controlplane.cli.options import json_option, verbose_option
 from unicron.controlplane.cli.output import emit
 from unicron.events import ConfigError
 
+_TARGETS = frozenset({"n1", "n2", "n1/0", "n1/1", "n2/0", "n2/1"})
 DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
 
 
@@ -24,9 +26,11 @@ DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
     "--faults",
     default=DEFAULT_FAULTS,
     show_default=True,
-    help="Which and when: KIND:TARGET@ITERATION[/PHASE[/DONE]], comma separated; KIND is worker "
-    "(n2/1) or node (n2); DONE is how many micro-batches the victim has finished. `none` runs "
-    "undisturbed, so that you can do the killing: unicron: worker … are the titles in ps.",
+    help="Which and when: KIND:TARGET@ITERATION[/PHASE[/DONE]], comma separated. KIND: worker or "
+    "node (SIGKILL), stop (SIGSTOP), exception, nan, spin, reset, slow, hog. TARGET: a worker "
+    "(n2/1) or, for node, a node (n2). DONE: micro-batches the victim has finished. `none`: no "
+    "faults, so that you can do the killing; `unicron: worker ...` are the titles in ps. Node n3 "
+    "joins anyway.",
 )
 @click.option(
     "--log",
@@ -70,7 +74,15 @@ def demo(
     from unicron.controlplane.local.faults import parse_faults
 
     wanted = parse_faults(faults)
+    _require_place(log_path, keep)
     for fault in wanted:
+        if fault.target not in _TARGETS:
+            raise ConfigError(
+                f"there is no {fault.target} to be hit by a fault",
+                why="the demo starts with nodes n1 and n2 of two devices each",
+                fix="choose n1, n2, n1/0, n1/1, n2/0 or n2/1",
+                code="E-FAULT",
+            )
         if fault.iteration >= iterations:
             raise ConfigError(
                 f"the fault in iteration {fault.iteration} comes after the end",
@@ -78,10 +90,8 @@ def demo(
                 fix="give more --iterations or other --faults",
                 code="E-FAULT",
             )
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-        if log_path == Path("unicron-demo.ndjson"):
-            log_path = keep / "log.ndjson"
+    if keep is not None and log_path == Path("unicron-demo.ndjson"):
+        log_path = keep / "log.ndjson"
     options = DemoOptions(
         iterations=iterations,
         seed=seed,
@@ -93,6 +103,23 @@ def demo(
         cluster=cluster,
     )
     sys.exit(_run(options, as_json=as_json))
+
+
+def _require_place(log_path: Path, keep: Path | None) -> None:
+    """Before anything is started: what will be written can be written."""
+    why = ""
+    try:
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = str(error)
+    folder = log_path.absolute().parent
+    if not why and not os.access(folder, os.W_OK):
+        why = f"{folder} can't be written to, or isn't there"
+    if why:
+        raise ConfigError(
+            "the demo's result has no place", why=why, fix="choose another --log or --keep"
+        )
 
 
 def _require_training() -> None:

@@ -1,13 +1,21 @@
 """``unicron up``: a control plane in the foreground, with a server of its own if none is given."""
 
 import asyncio
+import contextlib
+import fcntl
 import json
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from unicron.controlplane.cli.options import json_option, verbose_option
 from unicron.controlplane.cli.output import emit
+from unicron.events import ConfigError
+
+if TYPE_CHECKING:
+    from unicron.controlplane.runtime.natsserver import NatsServer
 
 
 @click.command()
@@ -60,8 +68,8 @@ def up(
         from unicron.controlplane.runtime.natsserver import NatsServer
 
         assert data is not None
-        data.mkdir(parents=True, exist_ok=True)
-        async with NatsServer(data, cluster, port=port) as server:
+        async with NatsServer(data, cluster, port=port or _port_of(data)) as server:
+            (data / "port").write_text(server.url.rpartition(":")[2])
             nodes = data / "nodes.url"
             nodes.touch(mode=0o600)
             nodes.write_text(server.node_url + "\n")
@@ -72,8 +80,62 @@ def up(
             else:
                 emit(f"nats-server of cluster {cluster} runs; address for nodes: {nodes}")
             try:
-                await serve(server.url, cluster, tasks=specs, when_nodes=when_nodes)
+                await _beside(
+                    server, serve(server.url, cluster, tasks=specs, when_nodes=when_nodes)
+                )
             finally:
                 nodes.unlink(missing_ok=True)
 
-    asyncio.run(run())
+    with _alone(data):
+        asyncio.run(run())
+
+
+@contextlib.contextmanager
+def _alone(data: Path | None) -> Iterator[None]:
+    """Nobody else runs on this folder meanwhile: two servers on one store destroy the log."""
+    if data is None:
+        yield
+        return
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock = (data / "lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"can't use the folder {data}", why=str(error)) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"another `unicron up` runs on {data}",
+                why="two servers on one store would destroy the log",
+                fix="end that one, or give another --data",
+                code="E-DATA-IN-USE",
+            ) from error
+        yield
+
+
+def _port_of(data: Path) -> int | None:
+    """The port of last time, so that agents find the server again."""
+    try:
+        return int((data / "port").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+async def _beside(server: "NatsServer", work: Coroutine[None, None, None]) -> None:
+    """Do `work`; ConfigError if the server ends meanwhile."""
+    serving, ended = asyncio.ensure_future(work), asyncio.ensure_future(server.wait())
+    try:
+        await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            raise ConfigError(
+                "the nats-server of this control plane ended",
+                why=f"exit code {ended.result()}",
+                fix="start it again; tasks train on meanwhile",
+                code="E-NATS-ENDED",
+            )
+        serving.result()
+    finally:
+        for task in (serving, ended):
+            task.cancel()
+        await asyncio.wait({serving, ended})

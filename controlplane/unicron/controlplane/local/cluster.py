@@ -264,7 +264,7 @@ class LocalCluster:
             raise ClusterFailed(
                 f"waited {limit_s:.0f} s in vain: {what}",
                 why=self._tell(),
-                fix=f"look at the logs in {self.root}",
+                fix="run it again with --keep DIR and look at the logs there",
             ) from None
         return self.state
 

@@ -223,7 +223,7 @@ def checks(
     task = state.tasks.get(spec.task)
     phase = task.phase if task is not None else "never submitted"
     redone = work.passes - spec.iterations * spec.micro_batches
-    gone = _gone(events)
+    gone, restarted = _gone(events), _restarted(events)
     unexplained = [
         place for place, who in work.forwards.items() if len(who) - 1 > sum(w in gone for w in who)
     ]
@@ -233,12 +233,18 @@ def checks(
             ok=phase == "completed",
             detail=f"{phase}, iteration {task.iteration if task else 0} of {spec.iterations}",
         ),
-        _samples(spec, work, gone, _restarted(events)),
+        _samples(spec, work, gone, restarted),
         Check(
             name="no finished work was thrown away",
-            ok=redone >= 0 and not unexplained,
+            ok=redone >= 0 and not unexplained and restarted <= 1,
             detail=f"{work.passes} forward passes = {spec.iterations} x {spec.micro_batches} + "
-            f"{redone} that died with their workers",
+            f"{redone} that died with their workers"
+            + (
+                f"; in generation {restarted} the task started again from its initial state, "
+                "since no member was left"
+                if restarted > 1
+                else ""
+            ),
         ),
         _one_iteration(events),
         Check(

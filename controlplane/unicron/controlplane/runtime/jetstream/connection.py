@@ -256,4 +256,5 @@ class Connection:
     async def close(self) -> None:
         """Close it for good. Harmless if it is closed."""
         if self.client._flush_queue is not None:  # else it never came as far as connecting
-            await self.client.close()
+            with contextlib.suppress(OSError, nats_errors.Error):  # the server is gone already
+                await self.client.close()
