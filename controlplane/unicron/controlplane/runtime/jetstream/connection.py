@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,6 +20,8 @@ _API_LIMIT_S = 2.0
 _RECONNECT_PAUSE_S = 0.05
 # A server that hangs is given up after two missed pings; nats-py's default would take minutes.
 _PING_INTERVAL_S = 2
+#: How long an attempt that is given up gets to clean up after itself.
+_CANCEL_S = 0.5
 
 T = TypeVar("T")
 
@@ -75,6 +77,22 @@ def _shown(url: str) -> str:
         return url.rpartition("@")[2]
 
 
+async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`; TimeoutError after the limit whatever it does about being cancelled: nats-py's
+    connect can swallow that, and would then try for ever."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
+    except BaseException:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        await asyncio.wait({task}, timeout=_CANCEL_S)
+        raise TimeoutError
+    task.result()
+
+
 class Connection:
     """Made by connect(). Everything sent while it is away goes out when it is back, up to 2 MiB:
     a request that timed out may still take effect."""
@@ -96,8 +114,9 @@ class Connection:
             "connect_timeout": limit_s,
         }
         try:
-            async with asyncio.timeout(limit_s):
-                await self.client.connect(
+            await _within(
+                limit_s,
+                self.client.connect(
                     self._url,
                     name=self._name,
                     error_cb=self._on_error,
@@ -105,7 +124,8 @@ class Connection:
                     reconnected_cb=self._on_back,
                     closed_cb=self._on_lost,
                     **options,
-                )
+                ),
+            )
             self._check_version()
         except (TimeoutError, OSError, ValueError, nats_errors.Error, _RefusedAtOnce) as error:
             await self.close()
