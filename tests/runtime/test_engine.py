@@ -67,6 +67,14 @@ class _World:
         )
         self.write(subjects.fact("c", ev.NodeId(node)), f"agent/{node}", body)
 
+    async def begin(self) -> None:
+        """Somebody leads, two nodes have joined, the task is handed in."""
+        await self.until(lambda s: s.term)
+        self.join("n1")
+        self.join("n2")
+        await self.until(lambda s: len(s.nodes) == 2)
+        await self.engine.submit(SPEC, by="test")
+
     async def until(self, holds: object, engine: Engine | None = None) -> ClusterState:
         engine = engine or self.engine
         with anyio.fail_after(_LIMIT_S):
@@ -83,11 +91,7 @@ async def test_it_leads_and_decides_up_to_the_start_of_all_workers():
     world = _World()
     async with anyio.create_task_group() as group:
         group.start_soon(world.engine.run)
-        await world.until(lambda s: s.term)
-        world.join("n1")
-        world.join("n2")
-        await world.until(lambda s: len(s.nodes) == 2)
-        await world.engine.submit(SPEC, by="test")
+        await world.begin()
         state = await world.until(_ordered)
         group.cancel_scope.cancel()
     assert state.leader == "a"
@@ -111,11 +115,7 @@ async def test_a_solver_that_fails_is_asked_again():
     world.planner.fails = 1
     async with anyio.create_task_group() as group:
         group.start_soon(world.engine.run)
-        await world.until(lambda s: s.term)
-        world.join("n1")
-        world.join("n2")
-        await world.until(lambda s: len(s.nodes) == 2)
-        await world.engine.submit(SPEC, by="test")
+        await world.begin()
         await world.until(_ordered)
         group.cancel_scope.cancel()
     assert world.planner.asked >= 2
@@ -125,11 +125,7 @@ async def test_orders_that_nobody_confirms_are_said_again_and_at_once_to_who_ask
     world = _World()
     async with anyio.create_task_group() as group:
         group.start_soon(world.engine.run)
-        await world.until(lambda s: s.term)
-        world.join("n1")
-        world.join("n2")
-        await world.until(lambda s: len(s.nodes) == 2)
-        await world.engine.submit(SPEC, by="test")
+        await world.begin()
         await world.until(_ordered)
         world.bus.ask("n1")
         with anyio.fail_after(_LIMIT_S):

@@ -192,12 +192,13 @@ class Engine:
         void = 0
         while True:
             moved = self._moved
-            verdict = decide(self.state)
+            at = self.state
+            verdict = decide(at)
             if verdict is None:
                 await moved.wait()
                 continue
             was_void = self.state.void
-            await self._write(verdict)
+            await self._write(verdict, at)
             void = void + 1 if self.state.void > was_void else 0
             if void > _VOID_MAX:
                 raise EngineStuck(
@@ -206,14 +207,14 @@ class Engine:
                     fix="report it with the log: this is a bug",
                 )
 
-    async def _write(self, verdict: Verdict) -> None:
+    async def _write(self, verdict: Verdict, at: ClusterState) -> None:
         # Between deciding and holding the pen an input may have been written: decide again then.
         await self._writer.write(
             verdict.body,
             cause=verdict.cause,
             incident=verdict.incident,
             decided=self._basis,
-            still=lambda: decide(self.state) == verdict,
+            still=lambda: self.state is at or decide(self.state) == verdict,
         )
 
     async def submit(self, spec: TaskSpec, by: str) -> Sequence:
