@@ -8,7 +8,7 @@ from unicron import events as ev
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream
-from unicron.controlplane.runtime.solver import Solver, SolverFailed
+from unicron.controlplane.runtime.ports import Solver, SolverFailed
 from unicron.controlplane.runtime.writer import Deposed
 from unicron.events import codec, subjects
 from unicron.planner.dynamic import dynamic_plan

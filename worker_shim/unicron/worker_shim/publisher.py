@@ -40,12 +40,16 @@ class _Waiting:
     """A fact in the spool. It gets its number and bytes when its turn comes."""
 
     def __init__(
-        self, fact: AnyFact, cause: tuple[Sequence, ...], incident: IncidentId | None
+        self,
+        fact: AnyFact,
+        cause: tuple[Sequence, ...],
+        incident: IncidentId | None,
+        written_at_ns: int,
     ) -> None:
         self.fact = fact
         self.cause = cause
         self.incident = incident
-        self.written_at_ns = time.time_ns()
+        self.written_at_ns = written_at_ns
         self.done = asyncio.Event()
 
 
@@ -53,12 +57,17 @@ class FactPublisher:
     """Numbers the facts of one source from 1 and delivers them, for as long as it lives."""
 
     def __init__(
-        self, identity: Identity, attempt: Attempt, wake: Callable[[], None] | None = None
+        self,
+        identity: Identity,
+        attempt: Attempt,
+        wake: Callable[[], None] | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         """`wake`: for a publisher that is used from other threads, how to have `there_is_work`
-        called in its loop."""
+        called in its loop. `clock_ns`: wall time, for people."""
         self._identity = identity
         self._attempt = attempt
+        self._clock_ns = clock_ns
         self._spool: deque[_Waiting] = deque()
         self._work = asyncio.Event()
         self._wake = wake or self._work.set
@@ -75,7 +84,7 @@ class FactPublisher:
         if len(self._spool) >= SPOOL_LIMIT:
             self._refuse(fact, f"{SPOOL_LIMIT} facts wait for the log already")
             return False
-        self._spool.append(_Waiting(fact, cause, incident))
+        self._spool.append(_Waiting(fact, cause, incident, self._clock_ns()))
         self._wake()
         return True
 

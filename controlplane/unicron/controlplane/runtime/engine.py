@@ -6,7 +6,6 @@ they were read back; limits, beats and the solver enter as events.
 """
 
 import logging
-import time
 from collections.abc import Callable
 
 import anyio
@@ -19,10 +18,10 @@ from unicron.controlplane.core.orders import OpenOrder, open_orders
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
+from unicron.controlplane.runtime.clock import SystemClock
 from unicron.controlplane.runtime.monitor import Monitor
-from unicron.controlplane.runtime.ports import Bus, EventLog
+from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, SolverFailed
 from unicron.controlplane.runtime.progress import ProgressWatch
-from unicron.controlplane.runtime.solver import Solver, SolverFailed
 from unicron.controlplane.runtime.timers import Timers
 from unicron.controlplane.runtime.writer import Writer
 from unicron.events import (
@@ -32,6 +31,8 @@ from unicron.events import (
     DeadlinePassed,
     LeadershipTaken,
     LogUnreachable,
+    NodeId,
+    NodeReturned,
     PlanRequested,
     PlanSolved,
     Recorded,
@@ -71,6 +72,7 @@ class Engine:
         solver: Solver,
         version: str = "",
         on_event: Callable[[ClusterState, Recorded], None] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.state = ClusterState()
         self.monitor = Monitor()
@@ -81,6 +83,7 @@ class Engine:
         self._solver = solver
         self._version = version
         self._on_event = on_event
+        self._clock = clock or SystemClock()
         self._chain = EMPTY_CHAIN
         self._control_seq = 0
         self._timers = Timers()
@@ -93,6 +96,7 @@ class Engine:
             lambda: self._control_seq,
             lambda: self.state.term,
             self._folded,
+            self._clock,
         )
         self.leading = False
 
@@ -174,7 +178,7 @@ class Engine:
         seq = await self._writer.write(body)
         assert seq is not None
         self._writer.term = Term(seq)
-        self.monitor.grace(_now_ms())
+        self.monitor.grace(self._now_ms())
         self._timers.restart()
         self.leading = True
         self._notify()
@@ -225,14 +229,23 @@ class Engine:
         assert seq is not None
         return seq
 
+    async def give_back(self, node: NodeId, by: str, reason: str) -> Sequence:
+        """An operator returns an isolated node; its sequence. ValueError if it isn't isolated."""
+        known = self.state.nodes.get(node)
+        if known is None or known.status != "isolated":
+            raise ValueError(f"{node} isn't isolated: there is nothing to give back")
+        seq = await self._writer.write(NodeReturned(node=node, by=by, reason=reason))
+        assert seq is not None
+        return seq
+
     # --- limits, beats, orders, plans -----------------------------------------------------------
 
     async def _watch(self) -> None:
         """Turn silence and expired limits into events."""
-        last = _now_ms()
+        last = self._now_ms()
         while True:
-            await anyio.sleep(_TICK_S)
-            now = _now_ms()
+            await self._clock.sleep(_TICK_S)
+            now = self._now_ms()
             if now - last > 1000:  # we were stopped or blocked ourselves: blame nobody for it
                 self.monitor.grace(now)
                 self.progress.restart()
@@ -249,14 +262,14 @@ class Engine:
                 )
 
     def _on_beat(self, beat: Beat) -> None:
-        self.monitor.heard(beat, _now_ms())
-        self.progress.heard(beat, _now_ms())
+        self.monitor.heard(beat, self._now_ms())
+        self.progress.heard(beat, self._now_ms())
 
     def _on_lost(self) -> None:
-        self.monitor.grace(_now_ms())
+        self.monitor.grace(self._now_ms())
 
     def _on_back(self) -> None:
-        self.monitor.grace(_now_ms())
+        self.monitor.grace(self._now_ms())
         self.progress.restart()
         self._timers.restart()
 
@@ -267,9 +280,9 @@ class Engine:
         """Say open orders again: each once a second, and at once to who asks."""
         said: dict[OpenOrder, int] = {}
         while True:
-            await anyio.sleep(_TICK_S)
+            await self._clock.sleep(_TICK_S)
             asked, self._asked = self._asked, set()
-            now = _now_ms()
+            now = self._now_ms()
             orders = open_orders(self.state)
             said = {o: said.get(o, now) for o in orders}
             for order in orders:
@@ -307,7 +320,7 @@ class Engine:
             await self._solver.warm()
 
     async def _solve(self, request: Sequence, problem: PlanProblem) -> PlanSolved:
-        start = time.monotonic_ns()
+        start = self._clock.monotonic_ns()
         digested = problem_digest(problem)
         try:
             plan = await self._solver.solve(problem)
@@ -322,7 +335,7 @@ class Engine:
                 allocations=(),
                 error=str(error),
             )
-        took = (time.monotonic_ns() - start) // 1_000_000
+        took = (self._clock.monotonic_ns() - start) // 1_000_000
         return PlanSolved(
             request=request,
             problem_digest=digested,
@@ -334,6 +347,5 @@ class Engine:
             explanation=explain(problem, plan),
         )
 
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000

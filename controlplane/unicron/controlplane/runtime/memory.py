@@ -27,9 +27,16 @@ class AckLoss(Enum):
 
 
 class MemoryStream:
-    """One cluster's entries. `clock_ns`: the server's wall clock."""
+    """One cluster's entries. `clock_ns`: the server's wall clock. `window_ns`: how long it knows
+    an id again; None: for ever."""
 
-    def __init__(self, cluster: str, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        window_ns: int | None = None,
+    ) -> None:
         subjects.check_cluster(cluster)
         self.cluster = cluster
         self.birth = f"memory-{next(_births)}"
@@ -38,9 +45,10 @@ class MemoryStream:
         self._seq_ids: list[str] = []
         self._last_control = 0
         self._clock_ns = clock_ns
+        self._window_ns = window_ns
         self._losses: deque[AckLoss] = deque()
         self._late: deque[tuple[str, bytes, str, int | None]] = deque()
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[asyncio.Event, None] = {}  # in the order in which they came
 
     # --- Hooks for tests -------------------------------------------------------------------------
 
@@ -78,9 +86,15 @@ class MemoryStream:
             if isinstance(outcome, Unknown):  # the fence is beyond the log's end
                 return Conflict(last_seq=Sequence(self._last_control))
             return outcome
-        if event_id in self._ids:
-            return Accepted(seq=Sequence(self._ids[event_id]), duplicate=True)
+        known = self._ids.get(event_id)
+        if known is not None and self._remembers(known):
+            return Accepted(seq=Sequence(known), duplicate=True)
         return Accepted(seq=self._put(subject, data, event_id).seq)
+
+    def _remembers(self, seq: int) -> bool:
+        """The entry lies within the duplicate window, which repetitions don't prolong."""
+        age_ns = self._clock_ns() - self.entries[seq - 1].at_ns
+        return self._window_ns is None or age_ns <= self._window_ns
 
     def _put(self, subject: str, data: bytes, event_id: str) -> Recorded:
         seq = len(self.entries) + 1
@@ -115,8 +129,8 @@ class MemoryStream:
 
     def watch(self, event: asyncio.Event) -> Callable[[], None]:
         """Set `event` on every entry. Returns what ends that."""
-        self._watchers.add(event)
-        return lambda: self._watchers.discard(event)
+        self._watchers[event] = None
+        return lambda: self._watchers.pop(event, None)
 
 
 class MemoryTail:

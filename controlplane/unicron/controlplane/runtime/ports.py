@@ -1,10 +1,47 @@
-"""What the runtime needs from an event log. `memory` and `jetstream` provide it."""
+"""What the runtime needs from the world: a clock, an event log and a bus beside it, a planner.
+
+`clock`, `memory`, `jetstream`, `natsbus` and `solver` provide it; the simulator has its own.
+"""
 
 from collections.abc import Callable
 from typing import Protocol, Self
 
 from unicron.controlplane.runtime.outcomes import Outcome
 from unicron.events import Beat, Recorded, Sequence
+from unicron.planner.plan import Plan
+from unicron.planner.problem import PlanProblem
+
+
+class Clock(Protocol):
+    """Time. Expiry is judged by the monotonic clock alone; wall time is for people."""
+
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970."""
+        ...
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds of a clock that never goes back and knows no other host's."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class SolverFailed(Exception):
+    """There is no plan; the message says why. The local answer stays in force."""
+
+
+class Solver(Protocol):
+    """The planner: it may be late, wrong or dead, and nobody waits for it."""
+
+    async def warm(self) -> None:
+        """Get ready for a problem."""
+        ...
+
+    async def solve(self, problem: PlanProblem) -> Plan:
+        """The best plan for the problem. Raises SolverFailed if there is none in time."""
+        ...
 
 
 class Tail(Protocol):

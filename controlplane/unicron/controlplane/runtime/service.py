@@ -19,7 +19,7 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.natsbus import NatsBus
-from unicron.controlplane.runtime.solver import Solver
+from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.events import ConfigError, TaskSpec, UnicronError
 from unicron.worker_shim.process import die_with_parent
@@ -43,7 +43,7 @@ async def serve(
     """Lead the cluster until SIGTERM or SIGINT. Tasks that the log doesn't know yet are submitted
     once `when_nodes` nodes are healthy. Raises UnicronError; leaves nothing behind either way."""
     connection = await connect(url, name=f"control/{instance}")
-    solver = Solver()
+    solver = ChildSolver()
     try:
         event_log = await JetStreamLog.open(connection, cluster)
         bus = NatsBus(connection, cluster)

@@ -10,16 +10,13 @@ import anyio
 import anyio.abc
 import msgspec
 
+from unicron.controlplane.runtime.ports import SolverFailed
 from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem, encode
 
 
-class SolverFailed(Exception):
-    """There is no plan; the message says why. The local answer stays in force."""
-
-
-class Solver:
-    """Use as an async context manager; ends its child when it is left."""
+class ChildSolver:
+    """Solver in a child process; aclose() ends it."""
 
     def __init__(self, *, limit_s: float = 15.0) -> None:
         self._limit_s = limit_s

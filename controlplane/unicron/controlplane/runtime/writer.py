@@ -1,12 +1,11 @@
 """The leader's pen: one append in flight, fenced, and nothing goes on before it is read back."""
 
-import time
 from collections.abc import Awaitable, Callable
 
 import anyio
 
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
-from unicron.controlplane.runtime.ports import EventLog
+from unicron.controlplane.runtime.ports import Clock, EventLog
 from unicron.events import (
     AnyDecision,
     Basis,
@@ -46,13 +45,15 @@ class Writer:
         fence: Callable[[], int],
         leading: Callable[[], Term],
         read_back: Callable[[Sequence], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         self._log = log
         self._fence = fence
         self._leading = leading
         self._read_back = read_back
+        self._clock = clock
         self._who = f"control/{instance}"
-        self._incarnation = Incarnation(time.time_ns())
+        self._incarnation = Incarnation(clock.wall_ns())
         self._counter = 0
         self._pen = anyio.Lock()
         self.term = Term(0)
@@ -83,7 +84,7 @@ class Writer:
             envelope = Envelope(
                 id=event_id(source),
                 source=source,
-                written_at_ns=time.time_ns(),
+                written_at_ns=self._clock.wall_ns(),
                 body=body,
                 term=self.term,
                 cause=cause,
@@ -109,7 +110,7 @@ class Writer:
                     return seq
                 case Conflict(last_seq=last):
                     raise _deposed(last)
-            await anyio.sleep(_RETRY_S)
+            await self._clock.sleep(_RETRY_S)
 
 
 def _deposed(seq: int) -> Deposed:
