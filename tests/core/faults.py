@@ -150,10 +150,7 @@ def cannot_start(world: World) -> None:
 def repeat_fact(world: World) -> None:
     """The log holds something twice: a retry whose answer was lost."""
     recorded = world.rng.choice(world.log)
-    before = world.state
     world.append_raw(recorded.subject, recorded.data)
-    if recorded.envelope is not None:
-        world.watch.repeated(before, world.state)
 
 
 def store_dies(world: World) -> None:

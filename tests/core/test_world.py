@@ -5,8 +5,7 @@ import msgspec
 import pytest
 
 from tests.core import faults
-from tests.core.invariants import waits_for_something
-from tests.core.story import SPEC, Story, running
+from tests.core.story import SPEC, Story
 from tests.core.world import World
 from unicron import events as ev
 from unicron.controlplane.core.change import replace
@@ -111,39 +110,3 @@ def test_decide_comes_to_rest_from_any_state(seed):
     world = history(seed, MIXES["three"], rate=0.05)
     rests = [rest_of(world, seq) for seq in range(1, len(world.log), 3)]
     assert 3 < max(rests) < 40
-
-
-# --- The invariants notice ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change,complaint",
-    [
-        ({"phase": "closed"}, "nobody comes"),
-        ({"broken": (ev.Sequence(1),)}, "it is broken"),
-        ({"allocation": None}, "nobody plans it"),
-        ({"committed": {}, "phase": "ordered", "overdue": True}, "has no limit"),
-        ({"phase": "completed"}, "is left over"),
-    ],
-)
-def test_a_stuck_task_is_noticed(change, complaint):
-    state = running().state
-    assert waits_for_something(state) == []
-    task = replace(state.tasks["gpt"], **change)
-    state = replace(state, tasks={"gpt": task})
-    if change.get("phase") == "closed":
-        workers = {name: replace(w, status="exited") for name, w in state.workers.items()}
-        state = replace(state, workers=workers)
-    assert complaint in " ".join(waits_for_something(state))
-
-
-def test_a_forgotten_node_or_cause_is_noticed():
-    story = Story()
-    story.join("n1")
-    assert "nobody admits it" in " ".join(waits_for_something(story.state))
-    story = running()
-    node = replace(story.state.nodes["n2"], sick="x")
-    state = replace(story.state, nodes={**story.state.nodes, "n2": node})
-    assert "nobody isolates it" in " ".join(waits_for_something(state))
-    story.exit("n2/1")
-    assert "evidence without an incident" in " ".join(waits_for_something(story.state))

@@ -177,13 +177,13 @@ def transition_ordered(
     state = with_task(state, formed)
     # Facts may have landed between the decision's basis and the decision itself: a member that
     # is gone already breaks the generation it was just ordered into.
-    for name, incarnation in sorted(_everybody(formed)):
+    for name, incarnation in sorted(everybody(formed)):
         if not _stands(state, name, incarnation):
             state = break_generation(state, body.task, name, at, f"{name} is gone")
     return state
 
 
-def _everybody(task: TaskState) -> set[tuple[WorkerId, Incarnation]]:
+def everybody(task: TaskState) -> set[tuple[WorkerId, Incarnation]]:
     """Who stands in the running generation or is wanted by the next one, with their lives."""
     return {(m.worker, m.incarnation) for m in task.members} | {
         (m.worker, m.incarnation) for m in task.target
@@ -197,7 +197,7 @@ def _members(ordered: tuple[OrderedMember, ...]) -> tuple[Member, ...]:
 def _leave_out(state: ClusterState, task: TaskState, body: TransitionOrdered) -> ClusterState:
     """Former members that aren't ordered in wait as prepared, if they still live."""
     ordered = {m.worker for m in body.members}
-    for name, incarnation in sorted(_everybody(task)):
+    for name, incarnation in sorted(everybody(task)):
         worker = state.workers.get(name)
         if worker is None or name in ordered:
             continue
@@ -258,7 +258,7 @@ def committed(
     task = state.tasks[worker.task]
     if body.generation != task.generation or task.phase not in ("ordered", "running"):
         return state
-    if (worker.worker, worker.incarnation) not in _everybody(task):
+    if (worker.worker, worker.incarnation) not in everybody(task):
         return state
     return with_task(
         state,
@@ -279,7 +279,7 @@ def finished(
     task = state.tasks[worker.task]
     if task.phase not in ("ordered", "running") or not _current(task, body.generation):
         return state
-    if (worker.worker, worker.incarnation) not in _everybody(task):
+    if (worker.worker, worker.incarnation) not in everybody(task):
         return state
     return with_task(
         state,

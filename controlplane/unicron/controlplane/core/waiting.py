@@ -1,0 +1,124 @@
+"""What a state waits for when decide() has nothing to say: whatever isn't as it should be has a
+limit running, or waits for a person or a device.
+
+Each predicate is an invariant of its name; its docstring is the sentence for people.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.deadlines import deadlines
+from unicron.controlplane.core.fold_node import LOST
+from unicron.controlplane.core.fold_task import awaited, is_parked
+from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.supply import slot_workers, usable
+from unicron.events import WorkerId
+
+
+def no_node_is_forgotten(state: ClusterState) -> Iterator[str]:
+    """No node waits to be admitted or isolated."""
+    for node in state.nodes.values():
+        if node.status in ("joining", "returning"):
+            yield f"{node.node} is {node.status} and nobody admits it"
+        if node.status == "lost" and node.reason.startswith(LOST):
+            yield f"{node.node} is lost and nobody isolates it"
+        if node.sick and node.status not in ("isolated", "lost"):
+            yield f"{node.node} is sick and nobody isolates it"
+
+
+def no_evidence_waits(state: ClusterState) -> Iterator[str]:
+    """No evidence waits for an incident."""
+    if state.causes:
+        yield f"evidence without an incident: {[(c.at, c.what) for c in state.causes]}"
+
+
+def no_incident_stays_open(state: ClusterState) -> Iterator[str]:
+    """An incident that is open belongs to a task that goes on."""
+    for incident in state.incidents.values():
+        task = state.tasks.get(incident.task) if incident.task is not None else None
+        if not incident.resolved and (task is None or task.phase in tables.ENDED):
+            yield f"{incident.incident} has no end"
+
+
+def no_plan_waits_for_ever(state: ClusterState) -> Iterator[str]:
+    """A plan that was requested comes, or a limit passes."""
+    plan = state.plan
+    if plan.request and not plan.answer and f"solve:{plan.request}" not in deadlines(state):
+        yield f"a plan was requested at #{plan.request} and may never come"
+
+
+def no_task_waits_without_a_limit(state: ClusterState) -> Iterator[str]:
+    """Every task trains as the plan says, or waits for something that has a limit, or is parked
+    until a device comes."""
+    keys = deadlines(state)
+    planning = _is_planning(state, keys)
+    for task in state.tasks.values():
+        if task.phase not in tables.ENDED and (why := _waits_in_vain(state, task, keys, planning)):
+            yield f"task {task.spec.task} is {task.phase} and {why}"
+
+
+def no_worker_is_left_over(state: ClusterState) -> Iterator[str]:
+    """No process of a task that has ended is left, but those that are being stopped and those that
+    are beyond reach."""
+    keys = deadlines(state)
+    for worker in state.workers.values():
+        task = state.tasks[worker.task]
+        if task.phase not in tables.ENDED or worker.status in ("exited", "lost"):
+            continue
+        apart = state.nodes[worker.node].status == "isolated"  # and so is its device
+        if f"stop:{worker.worker}:{worker.incarnation}" not in keys and not apart:
+            yield f"{worker.worker} is left over of task {worker.task} ({worker.status})"
+
+
+def _is_planning(state: ClusterState, keys: dict[str, int]) -> bool:
+    plan = state.plan
+    coming = bool(plan.request or (plan.wanted and plan.failures < limits.PLAN_FAILURES_MAX))
+    return coming or f"replan:{plan.wanted}" in keys
+
+
+def _waits_in_vain(
+    state: ClusterState, task: TaskState, keys: dict[str, int], planning: bool
+) -> str:
+    name = task.spec.task
+    if task.phase == "ordered":
+        return "" if f"ready:{name}:{task.generation}" in keys else "has no limit"
+    if task.phase == "closed" and awaited(state, task):
+        return "" if f"quiesce:{name}:{task.generation}" in keys else "its answers have no limit"
+    if task.allocation is None:
+        return "" if planning else "nobody plans it"
+    if is_parked(state, task):
+        return ""
+    wanted = slot_workers(task)
+    pending = [w for w in wanted if _is_coming(state, name, w, keys)]
+    if task.phase in ("idle", "closed"):
+        return "" if pending else "nobody comes"
+    if task.broken:
+        return "it is broken"
+    dead = [m.worker for m in task.members if state.workers[m.worker].status != "member"]
+    if dead:
+        return f"its members {dead} are dead"
+    members = {m.worker for m in task.members}
+    if set(task.committed) != members or task.finished or planning or pending:
+        return ""  # it trains; whoever hangs in it is for the monitor of progress to find
+    return "" if members == {*wanted} else f"isn't what the plan says: {wanted}"
+
+
+def _is_coming(state: ClusterState, task: str, name: WorkerId, keys: dict[str, int]) -> bool:
+    worker = state.workers.get(name)
+    if worker is None or not usable(state, worker.node):
+        return False
+    if worker.task != task and state.tasks[worker.task].phase not in tables.ENDED:
+        return worker.status in tables.ALIVE  # the other task is to leave it, and is looked at
+    life = f"{worker.worker}:{worker.incarnation}"
+    return f"start:{life}" in keys or f"stop:{life}" in keys
+
+
+REST_CHECKS: Final = (
+    no_node_is_forgotten,
+    no_evidence_waits,
+    no_incident_stays_open,
+    no_plan_waits_for_ever,
+    no_task_waits_without_a_limit,
+    no_worker_is_left_over,
+)
