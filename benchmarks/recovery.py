@@ -20,8 +20,10 @@ from unicron import events as ev
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import LocalCluster
-from unicron.controlplane.local.faults import Fault, Shot, fire
-from unicron.controlplane.local.measure import FaultRow, Work, fault_rows, read_work
+from unicron.controlplane.local.faultrows import FaultRow, fault_rows
+from unicron.controlplane.local.faults import Fault
+from unicron.controlplane.local.injector import Shot, fire
+from unicron.controlplane.local.measure import Work, read_work
 from unicron.controlplane.local.spec import demo_task
 from unicron.events import Recorded
 from unicron.worker_shim.forkclient import ForkClient, start_server

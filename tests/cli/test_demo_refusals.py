@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from unicron.controlplane.local.faults import KINDS, parse_faults
+from unicron.controlplane.local.faults import DEFAULT_FAULTS, KINDS, parse_faults
 from unicron.events import ConfigError
 from unicron.worker_shim.page import Phase
 
@@ -27,6 +27,28 @@ def test_what_is_no_fault_is_refused_with_an_example(text):
     with pytest.raises(ConfigError) as caught:
         parse_faults(text)
     assert caught.value.code == "E-FAULT"
+
+
+def test_an_unknown_kind_is_answered_with_the_list(cli):
+    done = cli("demo", "--faults", "wroker:n2/1@3")
+    assert done.exit_code == 2
+    assert "there is no fault of kind 'wroker'; worker? (E-FAULT)" in done.stderr
+    assert ", ".join(KINDS) in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--faults", "help")])
+def test_the_help_has_a_line_for_each_kind_and_the_default(cli, arguments):
+    done = cli("demo", *arguments)
+    assert done.exit_code == 0
+    usual = {fault.kind for fault in parse_faults(DEFAULT_FAULTS)}
+    lines = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    for kind, known in KINDS.items():
+        (line,) = [words for words in lines if words[:1] == [kind]]
+        assert " ".join(line[1:]).removeprefix("* ") == known.about
+        assert (line[1] == "*") == (kind in usual)
+    for fault in DEFAULT_FAULTS.split(","):
+        assert [fault] in lines
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_a_fault_after_the_end(cli):

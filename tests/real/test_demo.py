@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,9 +43,25 @@ def _still(pids: dict[int, str]) -> dict[int, str]:
     return {p: t for p, t in pids.items() if p in alive and processes.title_of(p) == t}
 
 
+def _until(process: "subprocess.Popen[str]", words: str) -> list[str]:
+    """Its lines up to the first with the words."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if words in line:
+            break
+    return lines
+
+
+def _kill_template(process: "subprocess.Popen[str]") -> None:
+    (pid,) = [p for p, t in _below(process).items() if t == "unicron: fork server template"]
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.timeout(200)
 def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
-    process = _start(tmp_path, "--json", "--iterations", "28")
+    process = _start(tmp_path, "--json")
     out, err = process.communicate(timeout=180)
     assert process.returncode == 0, out[-3000:] + err[-2000:]
     assert "workers ready" in out
@@ -52,17 +69,25 @@ def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
     assert result["ok"] is True
     assert result["bit_identical"] is True
     assert result["digest"] == result["reference_digest"]
-    assert result["iterations"] == 28
-    first, second = result["faults"]
-    assert (first["kind"], first["worker"], first["phase"]) == ("worker", "n2/1", "forward")
-    assert (second["kind"], second["worker"], second["phase"]) == ("node", "n2", "backward")
-    redone = first["redone_microbatches"] + second["redone_microbatches"]
+    faults = result["faults"]
+    assert [(f["kind"], f["worker"], f["phase"], f["severity"]) for f in faults] == [
+        ("worker", "n2/1", "forward", 2),
+        ("stop", "n1/1", "forward", 2),
+        ("exception", "n1/0", "backward", 2),
+        ("node", "n2", "backward", 1),
+    ]
+    assert len({f["incident"] for f in faults}) == 4
+    for fault, seen in zip(faults, ("SIGKILL", "no progress", "software", "lost"), strict=True):
+        assert seen in fault["seen"]
+        assert any("at once" in decision for decision in fault["decided"])
+        for name in ("detect_ms", "plan_ms", "resume_ms", "restored_ms"):
+            assert fault[name] > 0
+    redone = sum(f["redone_microbatches"] for f in faults)
     assert redone > 0
-    assert first["kept_microbatches"] > 0
-    assert result["forward_passes"] == 28 * 12 + redone
-    for name in ("detect_ms", "plan_ms", "resume_ms"):
-        assert first[name] > 0
-        assert second[name] > 0
+    assert all(f["kept_microbatches"] > 0 for f in faults)
+    assert result["forward_passes"] == result["iterations"] * 12 + redone
+    for word in ("SEV", "KEPT", "REDONE", "DETECT", "PLAN", "RESUME", "WHOLE"):
+        assert re.search(rf"^{word} +\w", out, re.MULTILINE), f"{word} is not explained"
     assert list((tmp_path / "scratch").iterdir()) == []
     audit = subprocess.run(
         [*_COMMAND, "replay", "--verify", "--json", "--log", result["log"]],
@@ -74,14 +99,11 @@ def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
     assert json.loads(audit.stdout)["schema"] == "unicron.replay/1"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("moment", ["starting", "workers ready"])
 def test_a_signal_leaves_nothing(tmp_path: Path, moment: str, number: signal.Signals) -> None:
     process = _start(tmp_path, "--faults", "none")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if moment in line:
-            break
+    _until(process, moment)
     time.sleep(0.3)  # in the midst of something
     below = _below(process)
     assert any("nats-server" in title for title in below.values())
@@ -96,12 +118,7 @@ def test_a_signal_leaves_nothing(tmp_path: Path, moment: str, number: signal.Sig
 def test_somebody_else_does_the_killing(tmp_path: Path) -> None:
     """A worker that is found by its title and killed, unannounced."""
     process = _start(tmp_path, "--faults", "none", "--json", "--iterations", "16")
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if "workers ready" in line:
-            break
+    lines = _until(process, "workers ready")
     victims = [
         pid for pid, title in _below(process).items() if title.startswith("unicron: worker n")
     ]
@@ -113,4 +130,50 @@ def test_somebody_else_does_the_killing(tmp_path: Path) -> None:
     (fault,) = result["faults"]
     assert fault["kind"] == "worker"
     assert fault["detect_ms"] is None  # nobody told us when it was
+    assert fault["iteration"] is not None
+    assert fault["resume_ms"] > 0
+    assert fault["restored_ms"] > 0
     assert result["bit_identical"] is True
+
+
+def test_a_fault_whose_iteration_is_over_comes_later(tmp_path: Path) -> None:
+    """Both are named for the same iteration; the second waits until the first is over."""
+    faults = "worker:n2/1@4/forward/1,exception:n1/1@4"
+    process = _start(tmp_path, "--faults", faults, "--json", "--iterations", "20")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out[-3000:] + err[-2000:]
+    assert "exception:n1/1@4/forward: the task is already in iteration" in out
+    first, second = json.loads(out.splitlines()[-1])["faults"]
+    assert first["iteration"] == 4 < second["iteration"]
+    assert first["incident"] != second["incident"]
+
+
+def test_the_template_is_killed_while_the_task_trains(tmp_path: Path) -> None:
+    """Another one is started for what needs it: the third node and the reference."""
+    process = _start(tmp_path, "--faults", "none", "--json", "--iterations", "12")
+    _until(process, "workers ready")
+    _kill_template(process)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out[-3000:] + err[-2000:]
+    assert "the fork server template was killed: starting another one" in out
+    assert json.loads(out.splitlines()[-1])["bit_identical"] is True
+
+
+def test_a_reference_that_fails_does_not_take_the_report_along(tmp_path: Path) -> None:
+    faults = "worker:n2/1@4/forward/1"
+    process = _start(tmp_path, "--faults", faults, "--json", "--iterations", "12")
+    _until(process, "for reference")
+    _kill_template(process)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "x the final state is bit-identical (can't be said: the reference run failed" in out
+    assert "+ the task completed" in out
+    result = json.loads(out.splitlines()[-1])
+    assert (result["ok"], result["bit_identical"], result["reference_digest"]) == (
+        False,
+        False,
+        None,
+    )
+    assert result["digest"] is not None
+    assert [f["kind"] for f in result["faults"]] == ["worker"]
+    assert list((tmp_path / "scratch").iterdir()) == []

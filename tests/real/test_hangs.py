@@ -4,7 +4,8 @@ import pytest
 
 from tests.real.world import World
 from unicron.controlplane.core.state import ClusterState
-from unicron.controlplane.local.faults import Fault, Trap
+from unicron.controlplane.local.faults import Fault
+from unicron.controlplane.local.injector import Trap
 from unicron.controlplane.local.reference import Reference
 from unicron.events import ExceptionReported, TaskStalled, WorkerSlow
 from unicron.worker_shim.page import Phase

@@ -7,7 +7,8 @@ from pathlib import Path
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import LocalCluster
-from unicron.controlplane.local.faults import Fault, Shot, Trap
+from unicron.controlplane.local.faults import Fault
+from unicron.controlplane.local.injector import Shot, Trap
 from unicron.controlplane.local.measure import checks, read_work
 from unicron.controlplane.local.reference import Reference
 from unicron.controlplane.local.spec import demo_task

@@ -1,4 +1,4 @@
-"""``unicron demo``: the main job, from a killed worker to the comparison of the final states."""
+"""``unicron demo``: the main job, from the first fault to the comparison of the final states."""
 
 import asyncio
 import contextlib
@@ -12,25 +12,42 @@ from pathlib import Path
 import click
 
 from unicron.controlplane.cli.options import json_option, verbose_option
-from unicron.controlplane.cli.output import emit
+from unicron.controlplane.cli.output import emit, hung, width
+from unicron.controlplane.local.faults import DEFAULT_FAULTS, listed, parse_faults
 from unicron.events import ConfigError
 
 _TARGETS = frozenset({"n1", "n2", "n1/0", "n1/1", "n2/0", "n2/1"})
-DEFAULT_FAULTS = "worker:n2/1@8/forward/2,node:n2@20/backward/1"
+_HOW = (
+    "A fault reads KIND:TARGET@ITERATION[/PHASE[/DONE]]; several are separated by commas, and each "
+    "comes when the one before is over. TARGET: a worker (n1/0, n1/1, n2/0, n2/1) or, for the kind "
+    "node, a node (n1, n2). PHASE: forward (if none is given), backward, reduction, vote, voted, "
+    "step or committed. DONE: micro-batches of the iteration that the target has finished. With "
+    "`none` nothing happens, so that you can do the killing: `unicron: worker ...` are the titles "
+    "in ps."
+)
 
 
-@click.command()
-@click.option("--iterations", type=click.IntRange(min=1), default=40, show_default=True)
+def _blocks() -> list[str]:
+    """The kinds, and the default."""
+    return "\n".join(listed()).split("\n\n")
+
+
+def _help_faults(ctx: click.Context, _: click.Parameter, value: str) -> str:
+    if value.strip() == "help" and not ctx.resilient_parsing:
+        emit("\n".join([hung(_HOW, 0, width() or 80), "", *listed()]))
+        ctx.exit()
+    return value
+
+
+@click.command(epilog="\n\n".join([_HOW, *(f"\b\n{block}" for block in _blocks())]))
+@click.option("--iterations", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--seed", type=int, default=1234, show_default=True, help="Of model and data order.")
 @click.option(
     "--faults",
     default=DEFAULT_FAULTS,
-    show_default=True,
-    help="Which and when: KIND:TARGET@ITERATION[/PHASE[/DONE]], comma separated. KIND: worker or "
-    "node (SIGKILL), stop (SIGSTOP), exception, nan, spin, reset, slow, hog. TARGET: a worker "
-    "(n2/1) or, for node, a node (n2). DONE: micro-batches the victim has finished. `none`: no "
-    "faults, so that you can do the killing; `unicron: worker ...` are the titles in ps. Node n3 "
-    "joins anyway.",
+    callback=_help_faults,
+    metavar="FAULTS",
+    help="What is to happen, where and when, `none`, or `help`: see below. Node n3 joins anyway.",
 )
 @click.option(
     "--log",
@@ -61,17 +78,16 @@ def demo(
     cluster: str,
     as_json: bool,
 ) -> None:
-    """Train a real GPT with megatron-core on this machine's CPUs through a killed worker, a lost
-    node and a joining one; then train it undisturbed and compare the two bit for bit.
+    """Train a real GPT with megatron-core on this machine's CPUs through a killed worker, one that
+    hangs, one that raises, a lost node and a joining one; then train it undisturbed and compare
+    the two bit for bit.
 
-    Prints what happens as it happens, then a timeline of each incident, a table of the faults
-    (PLAN is from the first fact in the log to the survivors' order), losses beside the reference's,
-    and the verdict. With --json the last line is one JSON object. Exit code 0 only if everything
-    held.
+    Prints what happens as it happens, then a timeline of each incident, what each fault was and
+    what it cost, losses beside the reference's, and the verdict. With --json the last line is one
+    JSON object. Exit code 0 only if everything held.
     """
     _require_training()
     from unicron.controlplane.local.demo import DemoOptions
-    from unicron.controlplane.local.faults import parse_faults
 
     wanted = parse_faults(faults)
     _require_place(log_path, keep)
@@ -148,14 +164,16 @@ def _run(options: object, *, as_json: bool) -> int:
     try:
         return asyncio.run(_supervised(options, as_json=as_json))
     except _Stopped as stopped:
-        click.echo(f"stopped by {stopped}: everything was ended and removed", err=True)
+        with contextlib.suppress(OSError):  # SIGHUP: the terminal has gone
+            click.echo(f"stopped by {stopped}: everything was ended and removed", err=True)
         return 128 + stopped.number
     finally:
         processes.end_all()
 
 
 async def _supervised(options: object, *, as_json: bool) -> int:
-    """Run the demo; SIGINT and SIGTERM end it and all its processes, at any moment."""
+    """Run the demo; SIGINT, SIGTERM and SIGHUP end it and all its processes, at any moment. Under
+    nohup SIGHUP stays ignored."""
     import unicron.controlplane.cli.demo_report as report
     from unicron.controlplane.local.demo import Demo, DemoOptions
 
@@ -170,12 +188,17 @@ async def _supervised(options: object, *, as_json: bool) -> int:
             running.cancel()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop, number)
     try:
         result = await running
     except asyncio.CancelledError:
         raise _Stopped(asked[0] if asked else signal.SIGINT) from None
+    except Exception:
+        if asked:  # whatever broke while it was ended
+            raise _Stopped(asked[0]) from None
+        raise
     finally:
         screen.close()
     emit(report.text(result))
@@ -197,7 +220,8 @@ class _Screen:
     def say(self, line: str) -> None:
         """One thing that happened."""
         self._clear()
-        click.echo(f"{time.monotonic() - self._start:7.2f} s  {line}")
+        told = f"{time.monotonic() - self._start:7.2f} s  {line}"
+        click.echo(hung(told, 11, width()))
         sys.stdout.flush()
 
     def progress(self, what: str, done: int) -> None:

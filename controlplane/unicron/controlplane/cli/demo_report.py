@@ -4,29 +4,45 @@ import json
 
 import msgspec
 
-from unicron.controlplane.cli.output import duration, table, width
+from unicron.controlplane.cli.output import duration, hung, table, width
 from unicron.controlplane.local.demo import DemoResult
-from unicron.controlplane.local.measure import FaultRow
+from unicron.controlplane.local.faultrows import FaultRow
 from unicron.controlplane.replay.views import IncidentBook
 
 SCHEMA = "unicron.demo/1"
 _LOSSES_SHOWN = 6
 
 
+_GENERATION = "generation: one membership of the task; who joins or leaves makes the next one"
+#: What the columns of the table of costs say.
+_LEGEND = (
+    ("SEV", "1: a node is lost; 2: a process must be replaced; 3: a connection broke"),
+    ("KEPT", "micro-batches of the interrupted iteration that survivors had done"),
+    ("REDONE", "micro-batches of it done again, since they died with their worker"),
+    ("DETECT", "from the fault to the first fact about it in the log"),
+    ("PLAN", "from there to the order for the survivors"),
+    ("RESUME", "from the fault to the first iteration committed by the survivors"),
+    ("WHOLE", "from the fault to the end of its incident: repaired, or planned anew"),
+)
+_AT_LEAST = (
+    ">",
+    "at least: from the first fact on, since only you know when the fault was",
+)
+
+
 def text(result: DemoResult) -> str:
     """The report, first the stories, last the verdict and the next commands."""
     book = IncidentBook(result.events)
-    parts = [_story(book, row, result) for row in result.rows if row.incident is not None]
-    parts += [_faults(result.rows), _losses(result), _verdict(result)]
+    parts = [_story(book, row) for row in result.rows if row.incident is not None]
+    parts += [_told(result.rows), _costs(result.rows), _losses(result), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _story(book: IncidentBook, row: FaultRow, result: DemoResult) -> str:
+def _story(book: IncidentBook, row: FaultRow) -> str:
     assert row.incident is not None
     story = book.story(row.incident)
-    fault_ns = _fault_ns(row, result)
-    start = story.incident.first_evidence_at_ns if fault_ns is None else fault_ns
-    since = "its first evidence" if fault_ns is None else f"SIGKILL to {row.kind} {row.worker}"
+    start = row.at_ns if row.at_ns is not None else story.incident.first_evidence_at_ns
+    since = row.what if row.injected else "its first evidence"
     lines = [
         (
             duration((event.at_ns - start) // 1_000_000),
@@ -40,41 +56,77 @@ def _story(book: IncidentBook, row: FaultRow, result: DemoResult) -> str:
     return head + "\n" + table(("T+ ", "SEQ ", "WHO", "WHAT"), lines, width())
 
 
-def _fault_ns(row: FaultRow, result: DemoResult) -> int | None:
-    for shot in result.shots:
-        if (shot.fault.target, shot.fault.kind) == (row.worker, row.kind):
-            return shot.wall_ns
-    return None
+def _told(rows: list[FaultRow]) -> str:
+    """What each fault was, what was seen and decided, and what became of it."""
+    lines = []
+    for row in rows:
+        told = [
+            ("was", _was(row)),
+            ("seen", row.seen or "nothing: it lives and answers"),
+            ("decided", _decided(row)),
+            ("ended", row.outcome or "not yet"),
+        ]
+        name = f"{row.kind} {row.worker}"
+        lines += [(name if i == 0 else "", *line) for i, line in enumerate(told)]
+    if not lines:
+        return ""
+    return table(("FAULT", "", ""), lines, width()) + "\n" + hung(_GENERATION, 0, width())
 
 
-def _faults(rows: list[FaultRow]) -> str:
+def _was(row: FaultRow) -> str:
+    if not row.injected:
+        return f"not done by the demo; it hit {_at(row, 'iteration ')}"
+    return (
+        f"{row.what} in iteration {row.iteration} "
+        f"({row.phase}, {row.done_microbatches} micro-batches done)"
+    )
+
+
+def _decided(row: FaultRow) -> str:
+    if row.severity is None:
+        return "nothing"
+    return "; ".join((f"{row.incident}, SEV{row.severity}", *row.decided))
+
+
+def _at(row: FaultRow, before: str = "") -> str:
+    if row.iteration is None:
+        return "?"
+    return f"{before}{row.iteration}" + (f"/{row.phase}" if row.phase else "")
+
+
+def _costs(rows: list[FaultRow]) -> str:
     if not rows:
         return "no faults"
     names = ("FAULT", "AT", "SEV ", "KEPT ", "REDONE ", "DETECT ", "PLAN ", "RESUME ", "WHOLE ", "")
     lines = [
         (
             f"{row.kind} {row.worker}",
-            f"{_known(row.iteration)}/{row.phase or '?'}",
+            _at(row),
             _known(row.severity),
             _known(row.kept_microbatches),
             _known(row.redone_microbatches),
-            _took(row.detect_ms),
+            _took(row.detect_ms) if row.injected else "?",
             _took(row.plan_ms),
-            _took(row.resume_ms),
-            _took(row.restored_ms),
-            row.outcome,
+            _took(row.resume_ms, at_least=not row.injected),
+            _took(row.restored_ms, at_least=not row.injected),
+            "",
         )
         for row in rows
     ]
-    return table(names, lines, width())
+    legend = [*_LEGEND, *([] if all(row.injected for row in rows) else [_AT_LEAST])]
+    size = max(len(name) for name, _ in legend) + 2
+    told = [hung(f"{name:<{size}}{about}", size, width()) for name, about in legend]
+    return "\n".join([table(names, lines, width()), "", *told])
 
 
 def _known(value: int | None) -> str:
-    return "?" if value is None else str(value)
+    return "-" if value is None else str(value)
 
 
-def _took(value: float | None) -> str:
-    return "?" if value is None else duration(round(value))
+def _took(value: float | None, *, at_least: bool = False) -> str:
+    if value is None:
+        return "-"
+    return ("> " if at_least else "") + duration(round(value))
 
 
 def _losses(result: DemoResult) -> str:
@@ -96,11 +148,13 @@ def _loss(values: tuple[float, ...]) -> str:
 
 
 def _verdict(result: DemoResult) -> str:
-    lines = [f"{'+' if c.ok else 'x'} {c.name} ({c.detail})" for c in result.checks]
+    marked = [f"{'+' if c.ok else 'x'} {c.name} ({c.detail})" for c in result.checks]
+    lines = [hung(line, 2, width()) for line in marked]
     word = "everything held" if result.ok else "NOT everything held"
     lines.append(f"{word}, {result.took_s:.0f} s in all")
     log = result.options.log_path
-    lines.append(f"next: unicron audit --log {log}      unicron replay --log {log} --verify")
+    lines.append(f"next: unicron audit --log {log}")
+    lines.append(f"      unicron replay --log {log} --verify")
     return "\n".join(lines)
 
 

@@ -70,7 +70,7 @@ def table(
             for i, (cell, size) in enumerate(zip(row, widths, strict=False))
         ]
         text = row[-1].text
-        last = textwrap.wrap(text, room) if room is not None else [text]
+        last = textwrap.wrap(text, room, break_on_hyphens=False) if room is not None else [text]
         lines.append("  ".join([*fields, *last[:1]]).rstrip())
         lines += [" " * indent + rest for rest in last[1:]]
     return "\n".join(lines)
@@ -87,6 +87,13 @@ def _styled(cell: Cell, size: int, *, right: bool) -> str:
     blanks = " " * (size - len(cell.text))
     text = click.style(cell.text, fg=cell.colour) if cell.colour else cell.text
     return blanks + text if right else text + blanks
+
+
+def hung(text: str, indent: int, columns: int | None) -> str:
+    """`text` broken at `columns`, its further lines indented; whole with None."""
+    if columns is None:
+        return text
+    return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def duration(ms: int | None) -> str:

@@ -38,8 +38,8 @@ class LocalCluster:
     """`root`: an existing folder of our own, with a short path (unix sockets live in it).
     `url`: a running server's address; None starts one, on `port` or any free one. `template`: the
     socket of a fork server that has torch and Megatron imported already; None starts one.
-    `on_restart`: nats-server and control plane are started again if somebody kills them, and this
-    is told; None: they are left dead."""
+    `on_restart`: nats-server, control plane and template are started again if somebody kills them,
+    and this is told; None: they are left dead."""
 
     def __init__(
         self,
@@ -96,15 +96,26 @@ class LocalCluster:
             self._keeping = asyncio.create_task(self._keep(self._on_restart), name="keep")
         if self.template is None:
             self.template = str(self.root / "template.sock")
-            process = start_server(
-                self.template,
-                "unicron: fork server template",
-                log_path=str(self.root / "template.log"),
-                die_with_parent=True,
-            )
-            self._client = await ForkClient.connect(
-                self.template, lambda _: None, limit_s=180.0, server=process
-            )
+            self._client = await self._start_template(self.template)
+
+    async def _start_template(self, socket: str) -> ForkClient:
+        process = start_server(
+            socket,
+            "unicron: fork server template",
+            log_path=str(self.root / "template.log"),
+            die_with_parent=True,
+        )
+        return await ForkClient.connect(socket, lambda _: None, limit_s=180.0, server=process)
+
+    async def living_template(self) -> str:
+        """Socket of the template; one of ours that was killed is started again (see `on_restart`),
+        which takes seconds. Raises ForkServerError."""
+        assert self.template is not None, "not started"
+        if self._client is not None and self._client.is_closed and self._on_restart is not None:
+            self._on_restart("the fork server template was killed: starting another one")
+            await self._client.close()
+            self._client = await self._start_template(self.template)
+        return self.template
 
     async def start_control(self, when_nodes: int) -> None:
         """The control plane; it submits the task once so many nodes are healthy."""
@@ -149,9 +160,9 @@ class LocalCluster:
 
     async def start_agent(self, node: str) -> None:
         """A node comes up."""
-        assert self.template is not None
+        template = await self.living_template()
         arguments = ["--cluster", self.name, "--node", node, "--devices", str(self.devices)]
-        arguments += ["--run-dir", str(self.root), "--template", self.template]
+        arguments += ["--run-dir", str(self.root), "--template", template]
         arguments += ["--die-with-parent", str(os.getpid())]
         if self._fault_injection:
             arguments.append("--fault-injection")

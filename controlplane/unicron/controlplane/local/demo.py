@@ -1,5 +1,5 @@
-"""The demo: a real training task through a killed worker, a lost node and a joining one, then
-the same task undisturbed, and the comparison of the two, bit for bit."""
+"""The demo: a real training task through a killed worker, one that hangs, one that raises, a lost
+node and a joining one; then the same task undisturbed, and the comparison, bit for bit."""
 
 import asyncio
 import shutil
@@ -12,8 +12,10 @@ import msgspec
 
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
-from unicron.controlplane.local.faults import HARMLESS, Fault, Shot, fire
-from unicron.controlplane.local.measure import Check, FaultRow, Work, checks, fault_rows, read_work
+from unicron.controlplane.local.faultrows import FaultRow, fault_rows
+from unicron.controlplane.local.faults import KINDS, Fault
+from unicron.controlplane.local.injector import Shot, fire
+from unicron.controlplane.local.measure import Check, Work, checks, read_work
 from unicron.controlplane.local.reference import Reference, run_reference
 from unicron.controlplane.local.spec import demo_task
 from unicron.controlplane.replay.replayer import Replayer
@@ -31,6 +33,8 @@ LATER_NODE = "n3"
 START_DEVICES = 4
 #: Where the task has to be for the third node to come when no fault made room for it.
 JOIN_AT = 0.6
+#: How far behind the place where the task stands a fault is put whose iteration is over by then.
+_LATER = 2
 _TRAIN_LIMIT_S = 900.0
 _TEMP_PATH_MAX = 75
 
@@ -49,7 +53,8 @@ class DemoOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is shown or printed as JSON."""
+    """Everything that is shown or printed as JSON. `reference` None: its run failed, and a check
+    says why."""
 
     options: DemoOptions
     state: ClusterState
@@ -115,22 +120,14 @@ class Demo:
             events, state = list(cluster.events), cluster.state  # what follows is our own exit
             self._write_log(cluster)
             work = read_work(cluster.journals())
-            assert cluster.template is not None
-            self._say("the same task again, undisturbed, for reference")
-            reference = await run_reference(
-                root,
-                cluster.template,
-                self.spec,
-                START_DEVICES,
-                lambda done: self._progress("reference", done),
-            )
+            reference = await self._reference(cluster)
             return self._result(events, state, work, reference, time.monotonic() - start)
         finally:
             await cluster.stop()
             self._put_away(root)
 
     async def _main_run(self, cluster: LocalCluster) -> None:
-        self._say("starting nats-server, control plane, and nodes n1 and n2 of two devices each")
+        self._say("starting nats-server, control plane, nodes n1 and n2 with two devices each")
         await cluster.start()
         await cluster.start_control(when_nodes=len(START_NODES))
         for node in START_NODES:
@@ -152,15 +149,23 @@ class Demo:
 
     async def _inject(self, cluster: LocalCluster, fault: Fault) -> None:
         await cluster.until("the task is whole again", _whole, 120.0)
-        shot = await fire(cluster, fault, 120.0)
+        kind = KINDS[fault.kind]
+        shot = await fire(cluster, self._not_too_late(fault, _committed(cluster)), 120.0)
         self._shots.append(shot)
-        what = "SIGKILL to" if fault.kind in ("worker", "node") else fault.kind + " of"
         self._say(
-            f"{what} {fault.target} in iteration {shot.iteration}, {shot.phase}, "
-            f"{shot.done} micro-batches done"
+            f"{kind.words} {fault.target} in iteration {shot.iteration} "
+            f"({shot.phase}, {shot.done} micro-batches done)"
         )
-        if fault.kind not in HARMLESS:
+        if kind.harms:
             await cluster.until("it is noticed", lambda s: _noticed(s, shot), 30.0)
+
+    def _not_too_late(self, fault: Fault, at: int) -> Fault:
+        """A fault before it may have taken longer than the room it had: then it comes later."""
+        later = at + _LATER
+        if not at >= fault.iteration > 0 or later >= self.options.iterations:
+            return fault
+        self._say(f"{fault}: the task is already in iteration {at}, so it comes in {later}")
+        return msgspec.structs.replace(fault, iteration=later)
 
     async def _third_node(self, cluster: LocalCluster) -> None:
         """It comes when the faults are dealt with, or late in an undisturbed run."""
@@ -199,6 +204,22 @@ class Demo:
 
     # --- the end ----------------------------------------------------------------------------------
 
+    async def _reference(self, cluster: LocalCluster) -> Reference | UnicronError:
+        """The undisturbed run, or why there is none: what the main run showed is told anyway."""
+        try:
+            template = await cluster.living_template()
+            self._say("the same task again, undisturbed, for reference")
+            return await run_reference(
+                cluster.root,
+                template,
+                self.spec,
+                START_DEVICES,
+                lambda done: self._progress("reference", done),
+            )
+        except UnicronError as error:
+            self._say(f"the reference run failed: {error.what}")
+            return error
+
     def _write_log(self, cluster: LocalCluster) -> None:
         if not cluster.events:
             return
@@ -210,13 +231,12 @@ class Demo:
         events: list[Recorded],
         state: ClusterState,
         work: Work,
-        reference: Reference,
+        reference: Reference | UnicronError,
         took_s: float,
     ) -> DemoResult:
         digest = next(iter(state.tasks[self.spec.task].finished.values()), None)
         held = checks(self.spec, state, events, work)
-        held.append(_same("the final state is bit-identical", digest, reference.state_digest))
-        held.append(_losses(self.spec, work, reference.work))
+        held += _compared(self.spec, digest, work, reference)
         held.append(_replays(events))
         return DemoResult(
             options=self.options,
@@ -226,7 +246,7 @@ class Demo:
             rows=fault_rows(self._shots, state, events, work),
             checks=held,
             work=work,
-            reference=reference,
+            reference=reference if isinstance(reference, Reference) else None,
             digest=digest,
             took_s=took_s,
         )
@@ -251,21 +271,35 @@ def _run_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="unicron-"))
 
 
-def _same(name: str, ours: str | None, theirs: str) -> Check:
-    return Check(name=name, ok=ours == theirs, detail=f"{(ours or '?')[:16]} against {theirs[:16]}")
-
-
-def _losses(spec: TaskSpec, ours: Work, theirs: Work) -> Check:
+def _compared(
+    spec: TaskSpec, digest: str | None, ours: Work, reference: Reference | UnicronError
+) -> list[Check]:
+    """Final state and losses against the reference's."""
+    same, losses = (
+        "the final state is bit-identical",
+        "the loss of every iteration is the reference's",
+    )
+    if isinstance(reference, UnicronError):
+        detail = f"can't be said: the reference run failed, {reference.what}"
+        return [Check(name=name, ok=False, detail=detail) for name in (same, losses)]
+    theirs = reference.work
     wrong = [
         i
         for i in range(spec.iterations)
         if len(ours.losses.get(i, ())) != 1 or ours.losses[i] != theirs.losses.get(i)
     ]
-    return Check(
-        name="the loss of every iteration is the reference's",
-        ok=not wrong,
-        detail=f"{spec.iterations} iterations" if not wrong else f"not in {wrong[:8]}",
-    )
+    return [
+        Check(
+            name=same,
+            ok=digest == reference.state_digest,
+            detail=f"{(digest or '?')[:16]} against {reference.state_digest[:16]}",
+        ),
+        Check(
+            name=losses,
+            ok=not wrong,
+            detail=f"{spec.iterations} iterations" if not wrong else f"not in {wrong[:8]}",
+        ),
+    ]
 
 
 def _replays(events: list[Recorded]) -> Check:

@@ -1,55 +1,97 @@
-"""Faults, named as text, and the injector that makes them happen at an exact place.
+"""Faults: what kinds there are, how one is written, and the demo's default.
 
-    worker:n2/1@8/forward/2     SIGKILL to worker n2/1 in iteration 8, in its forward pass, when
-                                it has done 2 micro-batches of it
-    node:n2@18/backward/1       the whole of node n2, when its first worker stands there
-    stop:n1/1@12/forward/1      SIGSTOP to it: it hangs, and lives
-    exception:n1/1@12/backward  it raises out of its training step
-    nan:n1/1@12                 the loss of its micro-batch becomes NaN
-    spin:n1/1@12                it runs in circles in Python code
-    reset:n1/1@12/reduction     its connections to the other members are reset, and all live
-    slow:n1/1@12                from there on it takes 300 ms longer for each micro-batch
-    hog:n1/1@12                 it holds the interpreter for 5 s in a declared section
-
-A victim that is to be signalled is held at a breakpoint of its progress page until the signal has
-been sent from here, so the fault hits where it says; the others are done by the worker itself when
-it comes there. A worker that was not launched for fault injection does neither.
+worker:n2/1@5/forward/2     SIGKILL to worker n2/1 in iteration 5, in its forward pass, when
+it has done 2 micro-batches of it
+node:n2@26/backward/1       the whole of node n2, when its first worker stands there
 """
 
-import asyncio
+import difflib
 import re
 import signal
-import time
 
 import msgspec
 
-from unicron.controlplane.core.tables import ENDED
-from unicron.controlplane.local import processes
-from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
 from unicron.events import ConfigError
-from unicron.worker_shim.breakpoint import Breakpoint
-from unicron.worker_shim.page import Action, PageReader, Phase
+from unicron.worker_shim.page import Action, Phase
+
+
+class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
+    """`about`: what happens to its target, for the help. `words`: the same before the target's
+    name. Either the injector `sends` a signal (to the whole node if `whole_node`) to a victim that
+    is held where the fault says, or the victim does `action` to itself there."""
+
+    about: str
+    words: str
+    sends: signal.Signals | None = None
+    whole_node: bool = False
+    action: Action = Action.HOLD
+    argument_ms: int = 0
+    #: It opens an incident. Otherwise the victim lives and answers.
+    harms: bool = True
+
+
+KINDS: dict[str, FaultKind] = {
+    "worker": FaultKind(
+        about="is killed (SIGKILL)", words="SIGKILL to worker", sends=signal.SIGKILL
+    ),
+    "stop": FaultKind(
+        about="is stopped (SIGSTOP): it hangs, and lives",
+        words="SIGSTOP to worker",
+        sends=signal.SIGSTOP,
+    ),
+    "exception": FaultKind(
+        about="raises an exception out of its training step",
+        words="an exception in worker",
+        action=Action.RAISE,
+    ),
+    "node": FaultKind(
+        about="dies as a whole: SIGKILL to its agent, workers, fork server, store",
+        words="SIGKILL to all of node",
+        sends=signal.SIGKILL,
+        whole_node=True,
+    ),
+    "nan": FaultKind(
+        about="gets NaN as the loss of a micro-batch",
+        words="a NaN loss in worker",
+        action=Action.NAN,
+    ),
+    "spin": FaultKind(
+        about="runs in circles in Python code: it hangs",
+        words="an endless loop in worker",
+        action=Action.SPIN,
+    ),
+    "reset": FaultKind(
+        about="loses its connections to the other members; all live",
+        words="connections reset of worker",
+        action=Action.RESET,
+    ),
+    "slow": FaultKind(
+        about="takes 300 ms longer for each micro-batch; it is only named",
+        words="slowness of worker",
+        action=Action.SLOW,
+        argument_ms=300,
+        harms=False,
+    ),
+    "hog": FaultKind(
+        about="holds the interpreter for 5 s in a declared section; no incident",
+        words="a held interpreter in worker",
+        action=Action.HOG,
+        argument_ms=5000,
+        harms=False,
+    ),
+}
+
+#: Between two of them there is room for the first to be over, and after the last for a new node.
+DEFAULT_FAULTS = (
+    "worker:n2/1@5/forward/2,stop:n1/1@12/forward/1,exception:n1/0@19/backward/1,"
+    "node:n2@26/backward/1"
+)
 
 _FAULT = re.compile(
     r"(?P<kind>[a-z]+):(?P<target>[\w-]+(/\d+)?)@(?P<iteration>\d+)"
     r"(/(?P<phase>[a-z]+)(/(?P<done>\d+))?)?"
 )
-_POLL_S = 0.0005
-
-#: What a worker does to itself, by the fault's kind, and the argument in ms.
-_ACTIONS = {
-    "exception": (Action.RAISE, 0),
-    "nan": (Action.NAN, 0),
-    "spin": (Action.SPIN, 0),
-    "reset": (Action.RESET, 0),
-    "slow": (Action.SLOW, 300),
-    "hog": (Action.HOG, 5000),
-}
-#: What is sent to it from outside.
-_SIGNALS = {"worker": signal.SIGKILL, "stop": signal.SIGSTOP}
-KINDS = ("worker", "node", "stop", *_ACTIONS)
-#: Faults that open no incident: the worker lives and answers.
-HARMLESS = ("slow", "hog")
+_SEE = "unicron demo --faults help"
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,19 +110,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
         """The worker whose place decides when it hits."""
         return f"{self.target}/0" if self.kind == "node" else self.target
 
-
-class Shot(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault that was fired. `mono_ns`, `wall_ns`: the injector's clocks just before the signal.
-    `seq`: last sequence folded then. `victims`: (worker, incarnation)."""
-
-    fault: Fault
-    mono_ns: int
-    wall_ns: int
-    seq: int
-    phase: str
-    iteration: int
-    done: int
-    victims: tuple[tuple[str, int], ...]
+    def __str__(self) -> str:
+        at = f"{self.iteration}/{self.phase.label}"
+        return f"{self.kind}:{self.target}@{at}" + (f"/{self.done}" if self.done >= 0 else "")
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
@@ -91,25 +123,40 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 
 
 def _parse(text: str) -> Fault:
-    found = _FAULT.fullmatch(text)
-    phases = [p.label for p in Phase]
-    if found is None or found["kind"] not in KINDS or (found["phase"] or "forward") not in phases:
+    named, _, _ = text.partition(":")
+    if named not in KINDS:
+        near = difflib.get_close_matches(named, KINDS, n=1)
         raise ConfigError(
-            f"{text!r} is no fault",
-            why="a fault reads KIND:TARGET@ITERATION[/PHASE[/DONE]], such as "
-            f"worker:n2/1@8/forward/2; kinds: {', '.join(KINDS)}; phases: {', '.join(phases)}",
-            fix="see unicron demo --help",
+            f"there is no fault of kind {named!r}" + (f"; {near[0]}?" if near else ""),
+            why=f"the kinds are {', '.join(KINDS)}",
+            fix=f"{_SEE} (what each one is), or --faults none",
             code="E-FAULT",
         )
-    is_worker = "/" in found["target"]
-    if is_worker == (found["kind"] == "node"):
+    found = _FAULT.fullmatch(text)
+    if found is None:
+        raise ConfigError(
+            f"{text!r} is no fault",
+            why="a fault reads KIND:TARGET@ITERATION[/PHASE[/DONE]], "
+            "such as worker:n2/1@8/forward/2",
+            fix=_SEE,
+            code="E-FAULT",
+        )
+    phases = [p.label for p in Phase]
+    if (found["phase"] or "forward") not in phases:
+        raise ConfigError(
+            f"{text!r}: there is no phase {found['phase']!r}",
+            why=f"the phases are {', '.join(phases)}",
+            fix=_SEE,
+            code="E-FAULT",
+        )
+    if ("/" in found["target"]) == KINDS[named].whole_node:
         raise ConfigError(
             f"{text!r}: a worker is named node/device (n2/1), a node by its name (n2)",
-            fix="see unicron demo --help",
+            fix=_SEE,
             code="E-FAULT",
         )
     return Fault(
-        kind=found["kind"],
+        kind=named,
         target=found["target"],
         iteration=int(found["iteration"]),
         phase=Phase[(found["phase"] or "forward").upper()],
@@ -117,85 +164,13 @@ def _parse(text: str) -> Fault:
     )
 
 
-class Trap:
-    """A breakpoint armed on the newest incarnation of a worker."""
-
-    def __init__(self, cluster: LocalCluster, fault: Fault) -> None:
-        self._cluster = cluster
-        self.fault = fault
-        self._path = cluster.page_path(fault.worker)
-        self._breakpoint = Breakpoint(self._path)
-        action, argument_ms = _ACTIONS.get(fault.kind, (Action.HOLD, 0))
-        self._breakpoint.arm(
-            fault.phase,
-            iteration=fault.iteration,
-            micro_batch=fault.done,
-            generation=fault.generation,
-            action=action,
-            argument_ms=fault.argument_ms or argument_ms,
-        )
-
-    async def sprung(self, limit_s: float = 60.0) -> bool:
-        """Wait until the worker stands there; False if it doesn't within the limit."""
-        until = time.monotonic() + limit_s
-        while self._breakpoint.hit_ns() is None:
-            tasks = self._cluster.state.tasks.values()
-            if time.monotonic() > until or any(t.phase in ENDED for t in tasks):
-                return False
-            await asyncio.sleep(_POLL_S)
-        return True
-
-    def shoot(self) -> Shot:
-        """Send the signal to the worker or its node, unless the worker did it itself, and say what
-        it hit."""
-        reader = PageReader(self._path)
-        progress = reader.read()
-        reader.close()
-        assert progress is not None
-        state = self._cluster.state
-        hit = [w for w in state.workers.values() if self.fault.target in (w.worker, w.node)]
-        mono_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-        if self.fault.kind in _SIGNALS:
-            processes.kill(progress.pid, _SIGNALS[self.fault.kind])
-        elif self.fault.kind == "node":
-            self._cluster.kill_node(self.fault.target)
-        else:
-            hit_ns = self._breakpoint.hit_ns()
-            assert hit_ns is not None
-            mono_ns, wall_ns = hit_ns, wall_ns - (mono_ns - hit_ns)
-        return Shot(
-            fault=self.fault,
-            mono_ns=mono_ns,
-            wall_ns=wall_ns,
-            seq=state.seq,
-            phase=progress.phase.label,
-            iteration=progress.iteration,
-            done=progress.micro_batches_done,
-            victims=tuple((w.worker, w.incarnation) for w in hit),
-        )
-
-    def close(self) -> None:
-        """Let the worker go on if it still lives."""
-        self._breakpoint.disarm()
-        self._breakpoint.close()
-
-
-async def fire(cluster: LocalCluster, fault: Fault, limit_s: float = 60.0) -> Shot:
-    """Hold the victim at the place, then kill it.
-
-    Raises:
-        ClusterFailed: it never came there, so the fault did not fire.
-    """
-    trap = Trap(cluster, fault)
-    try:
-        if not await trap.sprung(limit_s):
-            raise ClusterFailed(
-                f"the fault {fault.kind}:{fault.target}@{fault.iteration}/{fault.phase.label} "
-                "did not fire",
-                why=f"{fault.worker} never stood there, or the task was over before",
-                fix="choose an iteration that comes after the faults before it are repaired",
-                code="E-FAULT-MISSED",
-            )
-        return trap.shoot()
-    finally:
-        trap.close()
+def listed() -> list[str]:
+    """The kinds, a line each of at most 78 columns, and the default."""
+    default = parse_faults(DEFAULT_FAULTS)
+    usual = {fault.kind for fault in default}
+    size = max(map(len, KINDS))
+    lines = [
+        f"{name:<{size}} {'*' if name in usual else ' '} {kind.about}"
+        for name, kind in KINDS.items()
+    ]
+    return [*lines, "", "* in the default, which is", *(f"    {fault}" for fault in default)]

@@ -1,5 +1,5 @@
-"""What a run was worth: faults with their times, samples, losses and the verdict, computed from
-the log and the workers' journals. Pure but for reading the journals."""
+"""What a run was worth: samples, losses and the verdict, computed from the log and the workers'
+journals. Pure but for reading the journals."""
 
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from unicron import events as ev
-from unicron.controlplane.core.state import ClusterState, IncidentState
-from unicron.controlplane.local.faults import Shot
+from unicron.controlplane.core.state import ClusterState
 from unicron.events import Recorded
 from unicron.worker_shim.journal import Kind, Record, read_journal
 
@@ -68,144 +67,6 @@ def _count(
         contributed[record.iteration].append((record.micro_batch, record.generation))
     elif record.kind is Kind.COMMIT:
         losses[record.iteration].add(record.loss)
-
-
-class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, injected or found in the log. Milliseconds; None where nobody knows.
-
-    `detect_ms`: signal to the first fact about it in the log. `plan_ms`: from there to the order
-    for the survivors. `resume_ms`: signal to the first iteration committed under that order.
-    `restored_ms`: signal to the incident's resolution.
-    """
-
-    kind: str
-    worker: str
-    phase: str | None
-    iteration: int | None
-    incident: str | None
-    severity: int | None
-    kept_microbatches: int | None
-    redone_microbatches: int | None
-    detect_ms: float | None
-    plan_ms: float | None
-    resume_ms: float | None
-    restored_ms: float | None
-    outcome: str
-
-
-def fault_rows(
-    shots: list[Shot], state: ClusterState, events: list[Recorded], work: Work
-) -> list[FaultRow]:
-    """A row for each fault that was injected, then one for each other incident of the log."""
-    rows, seen = [], set()
-    for shot in shots:
-        incident = _incident_after(state, shot.seq)
-        if incident is not None:
-            seen.add(incident.incident)
-        rows.append(_row(shot, incident, state, events, work))
-    others = sorted(state.incidents.values(), key=lambda i: i.opened)
-    rows += [
-        _row(None, other, state, events, work) for other in others if other.incident not in seen
-    ]
-    return rows
-
-
-def _incident_after(state: ClusterState, seq: int) -> IncidentState | None:
-    """The incident that took in the first evidence after `seq`."""
-    found = [
-        (min(e for e in i.evidence if e > seq), i)
-        for i in state.incidents.values()
-        if any(e > seq for e in i.evidence)
-    ]
-    return min(found, key=lambda pair: pair[0])[1] if found else None
-
-
-def _row(
-    shot: Shot | None,
-    incident: IncidentState | None,
-    state: ClusterState,
-    events: list[Recorded],
-    work: Work,
-) -> FaultRow:
-    after = shot.seq if shot is not None else 0
-    evidence = [e for e in incident.evidence if e > after] if incident is not None else []
-    first = events[min(evidence) - 1] if evidence else None
-    order = _order_after(events, first.seq) if first is not None else None
-    body = order.envelope.body if order is not None and order.envelope is not None else None
-    kept = redone = None
-    resume = None
-    if isinstance(body, ev.TransitionOrdered):
-        stepping = any(m.step_forward for m in body.members)
-        kept = sum(len(m.keeps) for m in body.members)
-        redone = _redone(work, body.iteration)
-        if stepping and not kept:
-            kept, redone = _spec(state).micro_batches, _redone(work, body.iteration - 1)
-        if shot is not None:
-            resume = _first_commit(work, shot.mono_ns, body.generation)
-    lost = incident is not None and incident.severity == 1
-    where = _where(incident, first)
-    return FaultRow(
-        kind=(shot.fault.kind if shot is not None else "node" if lost else "worker"),
-        worker=shot.fault.target if shot is not None else where,
-        phase=shot.phase if shot is not None else _phase(first),
-        iteration=shot.iteration if shot is not None else None,
-        incident=incident.incident if incident is not None else None,
-        severity=incident.severity if incident is not None else None,
-        kept_microbatches=kept,
-        redone_microbatches=redone,
-        detect_ms=_ms(shot.wall_ns, first.at_ns) if shot is not None and first else None,
-        plan_ms=_ms(first.at_ns, order.at_ns) if first and order else None,
-        resume_ms=_ms(shot.mono_ns, resume) if shot is not None and resume else None,
-        restored_ms=_restored(shot, incident, events),
-        outcome=incident.outcome if incident is not None else "no incident",
-    )
-
-
-def _ms(start_ns: int, end_ns: int) -> float:
-    return round((end_ns - start_ns) / 1e6, 1)
-
-
-def _spec(state: ClusterState) -> ev.TaskSpec:
-    return next(iter(state.tasks.values())).spec
-
-
-def _where(incident: IncidentState | None, first: Recorded | None) -> str:
-    if incident is None:
-        return "?"
-    return str(incident.worker or incident.node or "?")
-
-
-def _phase(first: Recorded | None) -> str | None:
-    body = first.envelope.body if first is not None and first.envelope is not None else None
-    return body.phase if isinstance(body, ev.WorkerExited) else None
-
-
-def _restored(
-    shot: Shot | None, incident: IncidentState | None, events: list[Recorded]
-) -> float | None:
-    if shot is None or incident is None or not incident.resolved:
-        return None
-    return _ms(shot.wall_ns, events[incident.resolved - 1].at_ns)
-
-
-def _order_after(events: list[Recorded], seq: int) -> Recorded | None:
-    for recorded in events[seq:]:
-        body = recorded.envelope.body if recorded.envelope is not None else None
-        if isinstance(body, ev.TransitionOrdered) and not body.planned:
-            return recorded
-    return None
-
-
-def _first_commit(work: Work, after_ns: int, generation: int) -> int | None:
-    for mono_ns, _, of_generation in work.commits:
-        if mono_ns > after_ns and of_generation >= generation:
-            return mono_ns
-    return None
-
-
-def _redone(work: Work, iteration: int) -> int:
-    """Forward passes of the iteration beyond one for each micro-batch."""
-    return sum(len(who) - 1 for (i, _), who in work.forwards.items() if i == iteration)
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

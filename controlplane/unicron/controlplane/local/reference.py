@@ -34,7 +34,8 @@ async def run_reference(
 ) -> Reference:
     """Fork `ranks` workers from the fork server listening at `template` and wait for their end.
 
-    `progress` is told the iterations committed so far. Raises ClusterFailed.
+    `progress` is told the iterations committed so far. Raises ClusterFailed,
+    ForkServerError.
     """
     folder = root / "reference"
     folder.mkdir()
@@ -56,7 +57,7 @@ async def run_reference(
                 folder=str(folder),
             )
             pids.append(pid)
-        await _wait(folder, ranks, pids[1:], ended, progress)
+        await _wait(client, folder, ranks, pids[1:], ended, progress)
     finally:
         for pid in pids:
             with contextlib.suppress(Exception):
@@ -70,6 +71,7 @@ async def run_reference(
 
 
 async def _wait(
+    client: ForkClient,
     folder: Path,
     ranks: int,
     pids: list[int],
@@ -83,6 +85,8 @@ async def _wait(
             if pid in ended and not wanted[rank].exists():
                 tail = (folder / f"{rank}.log").read_text(errors="replace")[-1000:]
                 raise ClusterFailed(f"rank {rank} of the reference run ended", why=tail)
+        if client.is_closed:
+            raise ClusterFailed("the fork server that started its processes was killed")
         if time.monotonic() > until:
             raise ClusterFailed(f"the reference run took longer than {_LIMIT_S:.0f} s")
         done = max((i for _, i, _ in read_work([folder / "0.journal"]).commits), default=-1)
