@@ -6,6 +6,8 @@ from tests.core.hosts import Node
 from tests.core.trainee import Trainee
 from tests.core.world import World
 from unicron import events as ev
+from unicron.controlplane.core.state import FOLD_VERSION
+from unicron.controlplane.core.verdict import LOGIC_VERSION
 
 
 def _node(world: World, *, up: bool = True) -> Node | None:
@@ -188,7 +190,11 @@ def solver_fails(world: World) -> None:
 def leader_changes(world: World) -> None:
     world.input(
         ev.LeadershipTaken(
-            cluster="c", instance="i1", logic_version=1, fold_version=1, version="test"
+            cluster="c",
+            instance="i1",
+            logic_version=LOGIC_VERSION,
+            fold_version=FOLD_VERSION,
+            version="test",
         )
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from unicron import events as ev
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
-from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.events import codec
 
@@ -48,7 +48,11 @@ class Story:
         self.held: list[tuple[str, str]] = []
         self.decide_input(
             ev.LeadershipTaken(
-                cluster="c", instance="i1", logic_version=1, fold_version=1, version="test"
+                cluster="c",
+                instance="i1",
+                logic_version=LOGIC_VERSION,
+                fold_version=FOLD_VERSION,
+                version="test",
             )
         )
 

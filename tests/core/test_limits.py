@@ -8,6 +8,7 @@ from unicron import events as ev
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
+from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.orders import open_orders
 
 
@@ -213,6 +214,20 @@ def test_the_budget_of_a_task_ends_it():
     assert task(story).phase == "failed"
     assert "more than the budget of 100" in task(story).outcome
     assert task(story).closes == limits.FAULT_GENERATIONS_MAX + 1
+
+
+def test_who_is_out_of_budget_is_not_ordered_again_though_all_have_answered(monkeypatch):
+    """The answers may be in before the decision that gives the task up is made."""
+    monkeypatch.setattr(limits, "FAULT_GENERATIONS_MAX", 0)
+    story = running()
+    exits(story, "n2/1")
+    while task(story).phase != "closed":
+        story.react(story.step())
+    assert task(story).answers
+    assert not awaited(story.state, task(story))
+    made = story.settle()
+    assert not [b for b in made if isinstance(b, ev.TransitionOrdered)]
+    assert "more than the budget of 0" in of(made, ev.TaskFailed).reason
 
 
 def test_growth_costs_nothing_of_the_budget():

@@ -15,6 +15,7 @@ from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import fold
+from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.orders import open_orders
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.verdict import Verdict
@@ -291,7 +292,8 @@ class World(Hosts):
                 )
                 return True
         for known in self.state.nodes.values():
-            if (known.status == "isolated" and known.sick) or known.given_up:
+            apart = known.status == "isolated" and not known.reason.startswith(LOST)
+            if apart or (known.status == "healthy" and known.given_up):
                 self.input(ev.NodeReturned(node=known.node, by="test", reason="repaired"))
                 return True
             if known.status == "isolated":

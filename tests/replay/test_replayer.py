@@ -12,6 +12,8 @@ from unicron import events as ev
 from unicron.controlplane import core
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.state import FOLD_VERSION
+from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.replay import ReplayDivergence, Replayer, folding
 from unicron.controlplane.replay.judge import INPUTS, Judge
 from unicron.events import codec
@@ -185,7 +187,7 @@ def test_a_missing_basis(seq):
 @pytest.mark.parametrize("event", [ev.TaskSubmitted, ev.PlanSolved])
 def test_an_input_with_a_basis(event):
     seq = seq_of(event)
-    basis = ev.Basis(decided_at=seq - 1, chain="", state_digest="", logic_version=1)
+    basis = ev.Basis(decided_at=seq - 1, chain="", state_digest="", logic_version=LOGIC_VERSION)
     forged = forging.swap_in(NIGHT.log, seq, lambda e: forging.replace(e, basis=basis))
     diverges(forged, at=seq, what="basis")
 
@@ -269,7 +271,7 @@ def of_version(log, **versions):
 
 
 def test_decisions_of_another_logic_version_are_folded_and_counted():
-    report = Replayer(of_version(NIGHT.log, logic_version=2)).verify()
+    report = Replayer(of_version(NIGHT.log, logic_version=LOGIC_VERSION + 1)).verify()
     report.require()
     assert (report.redecided, report.other_versions) == (0, NIGHT.decided)
 
@@ -280,9 +282,11 @@ def test_their_digests_are_compared_within_one_fold_version_only():
     def forge(envelope):
         return forging.rebase(envelope, state_digest="0" * 64)
 
-    newer_logic = of_version(NIGHT.log, logic_version=2)
+    newer_logic = of_version(NIGHT.log, logic_version=LOGIC_VERSION + 1)
     diverges(forging.swap_in(newer_logic, seq, forge)[:seq], at=seq, what="state")
-    newer_fold = of_version(NIGHT.log, logic_version=2, fold_version=2)
+    newer_fold = of_version(
+        NIGHT.log, logic_version=LOGIC_VERSION + 1, fold_version=FOLD_VERSION + 1
+    )
     assert Replayer(forging.swap_in(newer_fold, seq, forge)[:seq]).verify().verified
 
 

@@ -59,7 +59,7 @@ def order_after_fault(state: ClusterState) -> Verdict | None:
     """All answers are in: survivors go on at once with what they have, on the devices that are left
     to the task (adopt_local stands before this)."""
     for task in _tasks(state, "closed"):
-        if awaited(state, task):
+        if awaited(state, task) or _lost_cause(task):
             continue
         formed = formation.survivors(state, task)
         if formed is None:
@@ -171,15 +171,21 @@ def refuse(state: ClusterState) -> Verdict | None:
 def give_up(state: ClusterState) -> Verdict | None:
     """A task that is itself at fault, or whose faults cost more generations than its budget."""
     for task in _tasks(state, "idle", "ordered", "running", "closed"):
-        if task.blame:
-            return _fail(task, task.blame)
-        if task.closes > limits.FAULT_GENERATIONS_MAX:
-            return _fail(
-                task,
-                f"faults cost {task.closes} generations, more than the budget of "
-                f"{limits.FAULT_GENERATIONS_MAX}: find the cause before you submit it again",
-            )
+        if why := _lost_cause(task):
+            return _fail(task, why)
     return None
+
+
+def _lost_cause(task: TaskState) -> str:
+    """Why the task can't go on, whoever is left, or ""."""
+    if task.blame:
+        return task.blame
+    if task.closes > limits.FAULT_GENERATIONS_MAX:
+        return (
+            f"faults cost {task.closes} generations, more than the budget of "
+            f"{limits.FAULT_GENERATIONS_MAX}: find the cause before you submit it again"
+        )
+    return ""
 
 
 def _fail(task: TaskState, reason: str) -> Verdict:
