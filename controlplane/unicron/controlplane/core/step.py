@@ -47,9 +47,11 @@ def step_between(before: ClusterState, after: ClusterState, recorded: Recorded) 
     workers = _changed(before.workers, after.workers)
     tasks = _changed(before.tasks, after.tasks)
     hit = [new for _, new in tasks]
-    for _, worker in workers:
-        task = after.tasks.get(worker.task)
-        if task is not None and task not in hit:
+    named = [new.task for _, new in workers]
+    named += [old.task for old, new in workers if old is not None and old.task != new.task]
+    for name in named:
+        task = after.tasks.get(name)
+        if task is not None and not any(task is other for other in hit):
             hit.append(task)
     return Step(
         before,
