@@ -33,6 +33,29 @@ from unicron.events import (
 )
 
 
+def decisions_name_what_exists(at: ClusterState, verdict: Verdict) -> Iterator[str]:
+    """A decision names only tasks, nodes, workers and incidents that are in the state."""
+    body = verdict.body
+    named: list[tuple[str, dict[str, Any]]] = [
+        ("task", at.tasks),
+        ("node", at.nodes),
+        ("worker", at.workers),
+        ("incident", at.incidents),
+    ]
+    for field, known in named:
+        name = getattr(body, field, None)
+        new = isinstance(body, _NAMES_ANEW.get(field, ()))
+        if name is not None and name not in known and not new:
+            yield f"{_name(verdict)} names the {field} {name}, which doesn't exist"
+    for given in body.allocations if isinstance(body, PlanDecided) else ():
+        if given.task not in at.tasks:
+            yield f"{_name(verdict)} names the task {given.task}, which doesn't exist"
+
+
+#: Decisions that name something for the first time, by the field in which they do.
+_NAMES_ANEW: Final[dict[str, type]] = {"worker": WorkerStartOrdered, "incident": IncidentOpened}
+
+
 def decisions_name_their_cause(at: ClusterState, verdict: Verdict) -> Iterator[str]:
     """Every decision names the events that led to it, and they stand in the log before it."""
     wrong = [c for c in verdict.cause if not 0 < c <= at.seq]
@@ -273,7 +296,9 @@ def _name(verdict: Verdict) -> str:
     return type(verdict.body).__name__
 
 
+#: The first one guards the others: they may take it for granted.
 DECISION_CHECKS: Final = (
+    decisions_name_what_exists,
     decisions_name_their_cause,
     decisions_name_their_incident,
     nothing_is_decided_twice,

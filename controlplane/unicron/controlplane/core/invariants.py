@@ -79,7 +79,8 @@ def step_violations(
 def decision_violations(at: ClusterState, verdict: Verdict) -> tuple[Violation, ...]:
     """What is wrong with a verdict of decide() on the state `at`. Inputs such as opinions and
     limits aren't decided, and have nothing to look at here."""
-    return _violations(_DECISION, at.seq, at, verdict)
+    strange = _violations(_DECISION[:1], at.seq, at, verdict)
+    return strange or _violations(_DECISION[1:], at.seq, at, verdict)
 
 
 def rest_violations(state: ClusterState) -> tuple[Violation, ...]:

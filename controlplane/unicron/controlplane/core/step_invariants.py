@@ -153,7 +153,7 @@ def statuses_follow_the_tables(step: Step) -> Iterator[str]:
 
 
 def _may(table: tables.Table, old: str, new: str) -> bool:
-    return old == new or new in table[old]
+    return old == new or new in table.get(old, ())
 
 
 def nothing_is_forgotten(step: Step) -> Iterator[str]:

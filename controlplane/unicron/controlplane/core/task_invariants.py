@@ -217,11 +217,12 @@ def attempts_in_place_are_bounded(step: Step) -> Iterator[str]:
     new = step.after.tasks.get(body.task)
     if old is None or new is None or old.broken or not new.broken:
         return
-    worker = step.after.workers[body.worker]
-    if old.fruitless >= limits.REATTEMPTS_MAX and worker.status in ("prepared", "member"):
+    worker = step.after.workers.get(body.worker)
+    stays = worker is not None and worker.status in ("prepared", "member")
+    if stays and old.fruitless >= limits.REATTEMPTS_MAX:
         yield (
             f"{body.worker} reports a break of task {body.task} after {old.fruitless} attempts "
-            f"that came to nothing, and stays {worker.status}"
+            "that came to nothing, and stays"
         )
 
 
