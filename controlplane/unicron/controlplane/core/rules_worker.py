@@ -4,7 +4,7 @@ from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.fold_task import in_transition
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
-from unicron.controlplane.core.supply import fits, slot_workers, usable
+from unicron.controlplane.core.supply import fits, usable, wants
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Incarnation,
@@ -91,15 +91,16 @@ def _reachable(state: ClusterState, worker: WorkerState) -> bool:
 
 def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
     task = state.tasks[worker.task]
-    involved = _involved(task, worker) and not _in_the_way(state, task, worker)
     grace = 0
     if task.phase in tables.ENDED:
         reason, grace = f"the task {task.phase}", limits.STOP_GRACE_MS
     elif worker.status == "failed":
         reason = "it failed and must go"
-    elif worker.worker not in slot_workers(task) and not involved:
+    elif _involved(task, worker) and not _in_the_way(state, task, worker):
+        return None
+    elif not wants(task, worker):
         reason, grace = "the plan no longer gives it to the task", limits.STOP_GRACE_MS
-    elif not usable(state, worker.node) and not involved:
+    elif not usable(state, worker.node):
         reason = f"{worker.node} is isolated"
     else:
         return None
@@ -126,7 +127,7 @@ def _in_the_way(state: ClusterState, task: TaskState, worker: WorkerState) -> bo
     if task.phase != "closed" or in_transition(state, task):
         return False
     return any(
-        worker.worker in slot_workers(other)
+        wants(other, worker)
         for other in state.tasks.values()
         if other.spec.task != task.spec.task and other.phase not in tables.ENDED
     )
@@ -134,5 +135,5 @@ def _in_the_way(state: ClusterState, task: TaskState, worker: WorkerState) -> bo
 
 def _involved(task: TaskState, worker: WorkerState) -> bool:
     """It stands in the running generation or is wanted by the next one."""
-    names = {m.worker for m in task.members} | {m.worker for m in task.target}
-    return worker.worker in names
+    name = worker.worker
+    return any(m.worker == name for m in task.members) or any(m.worker == name for m in task.target)

@@ -1,7 +1,7 @@
 """What may carry work, as the state says it."""
 
 from unicron.controlplane.core import limits
-from unicron.controlplane.core.state import ClusterState, NodeState, TaskState
+from unicron.controlplane.core.state import ClusterState, NodeState, TaskState, WorkerState
 from unicron.events import NodeId, WorkerId, worker_id
 
 
@@ -19,7 +19,11 @@ def devices(node: NodeState) -> tuple[int, ...]:
 
 def fits(state: ClusterState, node: NodeId, device: int) -> bool:
     """May this device carry a worker?"""
-    return usable(state, node) and device in devices(state.nodes[node])
+    if not usable(state, node):
+        return False
+    found = state.nodes[node]
+    offered = min(found.devices, limits.NODE_DEVICES_MAX)
+    return 0 <= device < offered and device not in found.given_up
 
 
 def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
@@ -27,6 +31,11 @@ def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
     if task.allocation is None:
         return ()
     return tuple(worker_id(node, device) for node, device in task.allocation.slots)
+
+
+def wants(task: TaskState, worker: WorkerState) -> bool:
+    """Is the worker's device one of the task's allocation?"""
+    return task.allocation is not None and (worker.node, worker.device) in task.allocation.slots
 
 
 def fitting(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:

@@ -23,6 +23,7 @@ from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, SolverFailed
 from unicron.controlplane.runtime.progress import ProgressWatch
 from unicron.controlplane.runtime.timers import Timers
+from unicron.controlplane.runtime.watchman import Watchman
 from unicron.controlplane.runtime.writer import Writer
 from unicron.events import (
     EMPTY_CHAIN,
@@ -73,7 +74,9 @@ class Engine:
         version: str = "",
         on_event: Callable[[ClusterState, Recorded], None] | None = None,
         clock: Clock | None = None,
+        strict: bool = False,
     ) -> None:
+        """`strict`: what merely waits without a limit stops it too (simulator, tests)."""
         self.state = ClusterState()
         self.monitor = Monitor()
         self.progress = ProgressWatch()
@@ -84,6 +87,7 @@ class Engine:
         self._version = version
         self._on_event = on_event
         self._clock = clock or SystemClock()
+        self._watchman = Watchman(strict=strict)
         self._chain = EMPTY_CHAIN
         self._control_seq = 0
         self._timers = Timers()
@@ -108,6 +112,7 @@ class Engine:
         Raises:
             LogError: the log is broken or another one. Nothing was folded past that point.
             Deposed: another instance leads.
+            InvariantViolated: a bug of ours showed in the state; nothing was decided on it.
         """
         await self._bus.on_beats(self._on_beat)
         await self._bus.on_asks(self._on_ask)
@@ -116,6 +121,7 @@ class Engine:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow)
             await self._folded(await self._log.last_seq())
+            self._watchman.on_duty = True
             await self._lead()
             group.start_soon(self._decide)
             group.start_soon(self._watch)
@@ -134,6 +140,7 @@ class Engine:
     def _take(self, recorded: Recorded) -> None:
         before = self.state
         self.state = fold(before, recorded)
+        self._watchman.folded(before, self.state, recorded)
         self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
         if ".control." in recorded.subject:
             self._control_seq = recorded.seq
@@ -199,8 +206,10 @@ class Engine:
             at = self.state
             verdict = decide(at)
             if verdict is None:
+                self._watchman.rests(at)
                 await moved.wait()
                 continue
+            self._watchman.decides(at, verdict)
             was_void = self.state.void
             await self._write(verdict, at)
             void = void + 1 if self.state.void > was_void else 0
@@ -223,20 +232,26 @@ class Engine:
 
     async def submit(self, spec: TaskSpec, by: str) -> Sequence:
         """Hand in a task; its sequence once it is durable. ValueError if its name is taken."""
-        if spec.task in self.state.tasks:
+        seq = await self._writer.write(
+            TaskSubmitted(spec=spec, by=by), still=lambda: spec.task not in self.state.tasks
+        )
+        if seq is None:
             raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
-        seq = await self._writer.write(TaskSubmitted(spec=spec, by=by))
-        assert seq is not None
         return seq
 
     async def give_back(self, node: NodeId, by: str, reason: str) -> Sequence:
-        """An operator returns an isolated node; its sequence. ValueError if it isn't isolated."""
-        known = self.state.nodes.get(node)
-        if known is None or known.status != "isolated":
-            raise ValueError(f"{node} isn't isolated: there is nothing to give back")
-        seq = await self._writer.write(NodeReturned(node=node, by=by, reason=reason))
-        assert seq is not None
+        """An operator returns an isolated node; its sequence. ValueError if there is nothing that
+        keeps it or one of its devices apart."""
+        seq = await self._writer.write(
+            NodeReturned(node=node, by=by, reason=reason), still=lambda: self._is_apart(node)
+        )
+        if seq is None:
+            raise ValueError(f"nothing keeps {node} apart: there is nothing to give back")
         return seq
+
+    def _is_apart(self, node: NodeId) -> bool:
+        known = self.state.nodes.get(node)
+        return known is not None and (known.status == "isolated" or bool(known.given_up))
 
     # --- limits, beats, orders, plans -----------------------------------------------------------
 

@@ -1,0 +1,161 @@
+"""A pretended worker: the real protocol machine of the shim, in time. Anything may happen between
+any two of its steps, which training.py has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from unicron.controlplane.testing.client import Client
+from unicron.controlplane.testing.training import Failed, Training, World
+from unicron.events import (
+    ExceptionReported,
+    NodeId,
+    WorkerBeat,
+    WorkerPrepared,
+    WorkerStartOrdered,
+    node_of,
+)
+from unicron.worker_shim import core
+
+#: Limits of the real worker (unicron.worker_shim.worker), in seconds.
+ORDER_WAIT_S, COLLECTIVE_LIMIT_S, SWITCH_WAIT_S, ASK_AGAIN_S = 600.0, 60.0, 20.0, 1.0
+
+
+class Trainee(Training):
+    """One life of a worker. `exit`: called once when its process ends by itself, with its code."""
+
+    def __init__(
+        self,
+        world: World,
+        start: WorkerStartOrdered,
+        exit: Callable[[Trainee, int], None],  # noqa: A002
+    ) -> None:
+        super().__init__(world, start)
+        self._exit = exit
+        self._loop = asyncio.get_running_loop()
+        self._due: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._waiting: tuple[str, float] = ("", 0.0)
+        self.slowness_percent = 100
+        self.section_ms = 0
+        #: A fault that waits for it to come to a phase.
+        self.trap: tuple[str, Callable[[], None]] | None = None
+
+    @property
+    def node(self) -> NodeId:
+        return node_of(self.life[0])
+
+    def beat(self) -> WorkerBeat:
+        """Its progress page as the agent reads it."""
+        return WorkerBeat(
+            worker=self.life[0],
+            incarnation=self.life[1],
+            alive=True,
+            generation=self.shim.standing,
+            iteration=self.iteration,
+            micro_batches_done=len(self.kept),
+            phase=self.phase,
+            collectives=0,
+            micro_batch_us=self._world.pace.usual_us(self.slowness_percent),
+            section_ms=self.section_ms,
+        )
+
+    def prepare(self, client: Client) -> None:
+        """The model is built; it connects."""
+        self.client, self.stage = client, ""
+        client.open()
+        self.say(
+            WorkerPrepared,
+            parameters=1,
+            threads=1,
+            torch="2",
+            megatron="0",
+            spec_digest=self.spec.task,
+        )
+        self.wake()
+
+    def hear(self, term: int, body: object) -> None:
+        """An order arrives, in the transport's thread: the training thread may be busy."""
+        self.shim, shut = core.on_order(self.shim, term, body)  # type: ignore[arg-type]
+        if shut is not None and self.group is not None and core.must_stop(self.shim):
+            self.group.leave(self.life)  # its connections are shut at once
+        self.wake()
+
+    def die(self, *, silent: bool = False) -> None:
+        """The process is gone. `silent`: nobody sees its connections close (its host is off)."""
+        self.alive = False
+        for timer in (self._due, self._patience):
+            if timer is not None:
+                timer.cancel()
+        if self.group is not None and not silent:
+            self.group.leave(self.life)
+
+    def raise_exception(self, kind: str, message: str) -> None:
+        """Its training step raises: it says so and ends."""
+        self.say(
+            ExceptionReported,
+            generation=self.shim.standing,
+            iteration=self.iteration,
+            phase=self.phase,
+            kind=kind,
+            message=message,
+        )
+        self.stage, self.hung = "", True  # it flushes its facts, up to two seconds, and ends
+        self._loop.call_later(self._world.pace.exit_s(), self._exit, self, 1)
+
+    # --- Time ---------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something has changed: look again soon, unless it is busy."""
+        if self._due is None and self.runs:
+            self._due = self._loop.call_later(self._world.pace.glance_s(), self._run)
+
+    def _run(self) -> None:
+        self._due = None
+        if self.trap is not None and self.trap[0] == self.phase:
+            trap, self.trap = self.trap[1], None
+            trap()
+        if not self.runs:
+            return
+        try:
+            moved = self.step()
+        except Failed as error:
+            self._world.failed(self, str(error))
+            return
+        if moved and self.runs:
+            self._waiting = ("", 0.0)
+            self._due = self._loop.call_later(self._cost_s(), self._run)
+        elif self._patience is None:
+            self._patience = self._loop.call_later(ASK_AGAIN_S, self._lose_patience)
+
+    def _cost_s(self) -> float:
+        """How long the next step takes."""
+        pace = self._world.pace
+        if self.section_ms:
+            section, self.section_ms = self.section_ms, 0
+            return section / 2000
+        if self.stage == "compute":
+            return pace.micro_batch_us(self.slowness_percent) / 1e6
+        return pace.step_s(self.stage)
+
+    def _lose_patience(self) -> None:
+        """It has waited for a second, for others or for an order."""
+        self._patience = None
+        if not self.runs or self._due is not None:
+            return
+        now, key = self._loop.time(), f"{self.stage}:{self.shim.standing}:{self.iteration}"
+        if self._waiting[0] != key:
+            self._waiting = (key, now - ASK_AGAIN_S)
+        waited = now - self._waiting[1]
+        if self.stage in ("regroup", "transfer", "sent", "reduce", "vote", "farewell"):
+            if waited >= COLLECTIVE_LIMIT_S:
+                self.break_off("no answer within the limit")
+        elif self.stage == "switch" and waited >= SWITCH_WAIT_S:
+            self.stage = "compute"  # the others will break, and the close sorts it out
+        elif not self.stage and self.quiesced and waited >= ORDER_WAIT_S:
+            self._exit(self, 3)
+            return
+        elif self.client is not None:
+            self.client.ask()
+        self.wake()
