@@ -20,7 +20,7 @@ BENCH ?=
 .PHONY: help demo test check format bench venv clean distclean
 
 help:
-	@echo 'make demo     train a real model, kill a worker and a node, recover, prove it (ARGS=...)'
+	@echo 'make demo     train a real model through crashes and a hang, recover, prove it (ARGS=...)'
 	@echo 'make test     the checks below, then all tests (ARGS=... goes to pytest)'
 	@echo 'make check    lint, format, types, who imports whom'
 	@echo 'make format   let ruff format and fix what it can'

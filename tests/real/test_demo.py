@@ -84,7 +84,7 @@ def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
             assert fault[name] > 0
     redone = sum(f["redone_microbatches"] for f in faults)
     assert redone > 0
-    assert all(f["kept_microbatches"] > 0 for f in faults)
+    assert sum(f["kept_microbatches"] for f in faults) > 0
     assert result["forward_passes"] == result["iterations"] * 12 + redone
     for word in ("SEV", "KEPT", "REDONE", "DETECT", "PLAN", "RESUME", "WHOLE"):
         assert re.search(rf"^{word} +\w", out, re.MULTILINE), f"{word} is not explained"

@@ -21,7 +21,7 @@ _CLI = "unicron.controlplane.cli"
 COMMANDS: Final[dict[str, Command]] = {
     "demo": Command(
         f"{_CLI}.demo_command:demo",
-        "Train a real model, kill a worker and a node, recover, prove it.",
+        "Train a real model through crashes and a hang, recover, prove it.",
     ),
     "up": Command(f"{_CLI}.up_command:up", "Run a control plane for a cluster."),
     "audit": Command(

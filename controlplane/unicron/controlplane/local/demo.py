@@ -176,7 +176,7 @@ class Demo:
             await self._until_iteration(cluster, at)
         if _ended(cluster.state):
             return
-        self._say(f"node {LATER_NODE} of two devices joins")
+        self._say(f"starting node {LATER_NODE} with two devices")
         await cluster.start_agent(LATER_NODE)
 
     async def _until_iteration(self, cluster: LocalCluster, iteration: int) -> None:

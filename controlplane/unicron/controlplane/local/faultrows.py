@@ -231,8 +231,8 @@ def _decided(incident: IncidentState, events: list[Recorded], after: int) -> lis
 
 def _decision(body: AnyEvent | None) -> str:
     match body:
-        case ev.WorkerStopOrdered():
-            return f"{'stop' if body.grace_ms else 'kill'} {body.worker}"
+        case ev.WorkerStopOrdered(grace_ms=0):
+            return f"kill {body.worker}"
         case ev.WorkerStartOrdered():
             return f"start {body.worker}: {body.reason}"
         case ev.NodeIsolated():

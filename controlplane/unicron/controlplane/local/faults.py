@@ -41,7 +41,7 @@ KINDS: dict[str, FaultKind] = {
     ),
     "exception": FaultKind(
         about="raises an exception out of its training step",
-        words="an exception in worker",
+        words="exception in worker",
         action=Action.RAISE,
     ),
     "node": FaultKind(
@@ -52,29 +52,29 @@ KINDS: dict[str, FaultKind] = {
     ),
     "nan": FaultKind(
         about="gets NaN as the loss of a micro-batch",
-        words="a NaN loss in worker",
+        words="NaN loss in worker",
         action=Action.NAN,
     ),
     "spin": FaultKind(
         about="runs in circles in Python code: it hangs",
-        words="an endless loop in worker",
+        words="endless loop in worker",
         action=Action.SPIN,
     ),
     "reset": FaultKind(
         about="loses its connections to the other members; all live",
-        words="connections reset of worker",
+        words="connections reset at worker",
         action=Action.RESET,
     ),
     "slow": FaultKind(
         about="takes 300 ms longer for each micro-batch; it is only named",
-        words="slowness of worker",
+        words="slower computing in worker",
         action=Action.SLOW,
         argument_ms=300,
         harms=False,
     ),
     "hog": FaultKind(
         about="holds the interpreter for 5 s in a declared section; no incident",
-        words="a held interpreter in worker",
+        words="interpreter held in worker",
         action=Action.HOG,
         argument_ms=5000,
         harms=False,
