@@ -19,9 +19,11 @@ _APART_S = 1e-6
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
     """How well messages travel. One in a thousand times `late_permille` takes up to `late_ms`
     instead of up to `latency_us`. `loss_permille` of those that may get lost are: orders, beats and
-    questions; a tenth of that of requests, answers and deliveries, which are tried again."""
+    questions; a tenth of that of requests, answers and deliveries, which are tried again.
+    `spread_percent`: how much of the latency is left to chance."""
 
     latency_us: int = 400
+    spread_percent: int = 50
     late_permille: int = 0
     late_ms: int = 0
     loss_permille: int = 0
@@ -60,7 +62,8 @@ class Link:
         weather, rng, number = self._weather, self._rng, self._number
         if loss and 1000 * rng.random() < loss * weather.loss_permille:
             return
-        delay_us = weather.latency_us * (0.5 + 0.5 * rng.random())
+        spread = weather.spread_percent / 100
+        delay_us = weather.latency_us * (1 - spread + spread * rng.random())
         if weather.late_permille and 1000 * rng.random() < weather.late_permille:
             delay_us += 1000 * weather.late_ms * rng.random()
         at = max(self._loop.time() + delay_us / 1e6, self._latest[way] + _APART_S)

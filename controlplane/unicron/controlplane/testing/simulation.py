@@ -70,6 +70,19 @@ class Simulation:
     # --- The run ------------------------------------------------------------------------------
 
     async def run(self) -> Outcome:
+        self._begin()
+        if self.options.faults:
+            self.later(self.options.faults_ms // 4, self._keep_busy)
+            self.later(_REPAIR_MS, self._repairs)
+        await self._until(lambda: False, self.options.faults_ms / 1000)
+        self._healing = True
+        self._note("simulator", "no more faults: everything is mended")
+        self.pace.hurry()
+        self._repair()
+        return await self._finish(self.options.heal_ms / 1000)
+
+    def _begin(self) -> None:
+        """Everything that the options name comes at its time."""
         self._loop.set_exception_handler(self._raised)
         for node in self.options.nodes:
             host = self.add_host(node.name, node.devices)
@@ -80,18 +93,16 @@ class Simulation:
         for fault in self.options.faults:
             self.later(fault.at_ms, lambda f=fault: self._fault(f))  # type: ignore[misc]
         self.start_instance("a")
-        if self.options.faults:
-            self.later(self.options.faults_ms // 4, self._keep_busy)
-            self.later(_REPAIR_MS, self._repairs)
-        await self._until(lambda: False, self.options.faults_ms / 1000)
-        self._healing = True
-        self._note("simulator", "no more faults: everything is mended")
-        self.pace.hurry()
-        self._repair()
-        alive = await self._until(self._ended, self.options.heal_ms / 1000)
+
+    async def _finish(self, limit_s: float) -> Outcome:
+        """Everything must come to an end within the limit."""
+        alive = await self._until(self._ended, limit_s)
         stuck = "" if alive or self.violations else self._why_stuck()
         if alive:
             await asyncio.sleep(_SETTLE_S)
+        return self._outcome(stuck)
+
+    def _outcome(self, stuck: str) -> Outcome:
         self._agree()
         return Outcome(
             seed=self.options.seed,
@@ -236,7 +247,11 @@ class Simulation:
         if why.startswith("bug") and not violations:
             self.complain("the_engine_goes_on", why)
         if not any(i.alive for i in self.instances):  # as a service manager does
-            self.later(self._rng.randint(200, 3000), lambda: self._restart(instance.name))
+            self.later(self._restart_ms(), lambda: self._restart(instance.name))
+
+    def _restart_ms(self) -> int:
+        """How long a service manager takes."""
+        return self._rng.randint(200, 3000)
 
     def _restart(self, name: str) -> None:
         if not any(i.alive for i in self.instances):

@@ -5,7 +5,7 @@ from unicron.events import Recorded
 from unicron.events.base import Event
 
 #: Width of each column but the last.
-WIDTHS = (10, 18, 26, 34, 10)
+WIDTHS = (10, 18, 26, 34, 12)
 HEADER = ("time", "who", "event", "status", "generation", "plan")
 _STATUS_MAX = WIDTHS[3] - 2
 
