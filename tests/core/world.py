@@ -280,7 +280,8 @@ class World(Hosts):
                 node.unkillable.clear()
                 self.start_node(node.name)
                 return True
-            if trainee.hung and task.phase == "running":
+            stands = trainee.identity in {(m.worker, m.incarnation) for m in task.members}
+            if trainee.hung and task.phase == "running" and stands:
                 self.input(
                     ev.TaskStalled(
                         task=task.spec.task,
