@@ -30,6 +30,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "replay": Command(
         f"{_CLI}.replay_command:replay", "Fold a log again; --verify decides again and compares."
     ),
+    "sim": Command(
+        f"{_CLI}.sim_command:sim", "Run the control plane through random faults, on virtual time."
+    ),
 }
 
 

@@ -1,0 +1,34 @@
+"""Runs that failed once, as files: the whole of their options, so that later versions of the
+random choices can't lose them."""
+
+import os
+
+import msgspec
+
+from unicron.controlplane.testing.options import Options
+from unicron.events import ConfigError
+
+
+def read(path: str) -> Options:
+    """The run that a file holds.
+
+    Raises:
+        ConfigError: it can't be read or isn't one.
+    """
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Options)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{path} doesn't hold a simulated run",
+            why=str(error),
+            fix="give a file that `unicron sim --keep` has written",
+        ) from error
+
+
+def write(folder: str, options: Options) -> str:
+    """Keep a run; the path of its file."""
+    path = os.path.join(folder, f"seed-{options.seed}.json")
+    with open(path, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(options)) + b"\n")
+    return path
