@@ -50,7 +50,7 @@ def _trainee(sim: Simulation, fault: Fault) -> Trainee | None:
     return living[fault.pick % len(living)] if living else None
 
 
-def _on_worker(act: Callable[[Simulation, Fault, Trainee], str]) -> Kind:
+def on_worker(act: Callable[[Simulation, Fault, Trainee], str]) -> Kind:
     """Do it to a worker: now, or once it comes to the phase in `detail`, if there is one."""
 
     def do(sim: Simulation, fault: Fault) -> str:
@@ -288,13 +288,13 @@ def _submit(sim: Simulation, fault: Fault) -> str:
 
 
 KINDS: Final[dict[str, Kind]] = {
-    "kill": _on_worker(_kill),
-    "hang": _on_worker(_hang),
-    "exception": _on_worker(_raise),
-    "reset": _on_worker(_reset),
-    "slow": _on_worker(_slow),
-    "section": _on_worker(_section),
-    "unkillable": _on_worker(_unkillable),
+    "kill": on_worker(_kill),
+    "hang": on_worker(_hang),
+    "exception": on_worker(_raise),
+    "reset": on_worker(_reset),
+    "slow": on_worker(_slow),
+    "section": on_worker(_section),
+    "unkillable": on_worker(_unkillable),
     "power": _power_off,
     "agent": _kill_agent,
     "stop-agent": _stop_agent,

@@ -16,6 +16,7 @@ from unicron.events import (
     Envelope,
     Incarnation,
     NodeId,
+    NodeLost,
     Recorded,
     StoreBound,
     WorkerId,
@@ -54,6 +55,8 @@ class Host:
         self.name, self.devices, self.skew_ns = name, devices, skew_ns
         self.incarnation = Incarnation(0)
         self.up = self.is_cut = False
+        #: Its beats get lost, and nothing else.
+        self.mute = False
         self.client: Client | None = None
         self.table = supervision.Table(node=name, devices=devices)
         self.workers: dict[WorkerId, Trainee] = {}
@@ -123,7 +126,8 @@ class Host:
             number=self._beats,
             workers=tuple(t.beat() for t in living),
         )
-        self.client.link.there(lambda: self._world.server.beat(beat), loss=ALL)
+        if not self.mute:
+            self.client.link.there(lambda: self._world.server.beat(beat), loss=ALL)
         self._loop.call_later(_BEAT_S, self._beat, incarnation)
 
     def _hear(self, identity: Identity, order: Recorded, envelope: Envelope) -> None:
@@ -138,6 +142,8 @@ class Host:
                 self._act(supervision.start_ordered(self.table, order.seq, envelope.term, body))
             elif isinstance(body, WorkerStopOrdered):
                 self._act(supervision.stop_ordered(self.table, envelope.term, body))
+            elif isinstance(body, NodeLost) and body.incarnation == self.incarnation:
+                self.start()  # declared lost, and yet alive: a new life
 
     def _act(self, outcome: supervision.Outcome) -> None:
         self.table, actions = outcome
