@@ -276,7 +276,7 @@ class World(Hosts):
         an operator returns nodes."""
         for trainee in self.living():
             node, task = self.nodes[trainee.node], self.state.tasks[trainee.spec.task]
-            if trainee.hung and trainee.identity[0] in node.unkillable:
+            if trainee.identity[0] in node.unkillable:
                 node.unkillable.clear()
                 self.start_node(node.name)
                 return True
