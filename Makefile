@@ -17,7 +17,7 @@ PYTHON ?=
 ARGS ?=
 BENCH ?=
 
-.PHONY: help demo test check format bench venv clean distclean
+.PHONY: help demo test check format bench mutants venv clean distclean
 
 help:
 	@echo 'make demo     train a real model through crashes and a hang, recover, prove it (ARGS=...)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make check    lint, format, types, who imports whom'
 	@echo 'make format   let ruff format and fix what it can'
 	@echo 'make bench    run benchmarks/*.py, or one: BENCH=recovery (ARGS=...)'
+	@echo 'make mutants  change the core in one place at a time; does a test notice? (ARGS=--help)'
 	@echo 'make venv     set up .venv (the others do it when it is missing or out of date)'
 	@echo 'make clean    remove caches and build output; make distclean also removes .venv'
 
@@ -48,6 +49,9 @@ bench: $(STAMP)
 	  [ -e "$$f" ] || continue; found=1; echo "bench: $$f"; $(PY) "$$f" $(ARGS); \
 	done; \
 	[ -n "$$found" ] || { echo 'error: no such benchmark: benchmarks/$(or $(BENCH),*).py' >&2; exit 2; }
+
+mutants: $(STAMP)
+	@exec $(PY) -m tests.mutation $(ARGS)
 
 venv: $(STAMP)
 	@:
