@@ -1,6 +1,8 @@
 """Guarantee: the control plane's absence never stops a healthy task, nor does the log's."""
 
 import asyncio
+import os
+import signal
 
 import pytest
 
@@ -62,4 +64,20 @@ async def test_worker_dies_while_the_log_is_away(world: World, reference: Refere
     await asyncio.sleep(0.5)
     await world.cluster.restart_server()
     await world.cluster.until("an incident", lambda s: len(s.incidents) == 1)
+    await world.finish(reference)
+
+
+async def test_a_node_that_was_only_frozen_comes_back(world: World, reference: Reference) -> None:
+    """All its processes stand still for so long that it is declared lost; the other node goes on.
+    Thawed, its agent hears of it, ends what it still ran, and offers its devices anew."""
+    cluster = world.cluster
+    lives = cluster.state.nodes["n2"].incarnation
+    old = [cluster.worker_pid(f"n2/{device}") for device in (0, 1)]
+    cluster.signal_node("n2", signal.SIGSTOP)
+    await cluster.until("n2 is lost", lambda s: s.nodes["n2"].status == "isolated", 20.0)
+    await cluster.until("DP 2", lambda s: world.members(s) == 2, 20.0)
+    cluster.signal_node("n2", signal.SIGCONT)
+    state = await cluster.until("n2 is back", lambda s: s.nodes["n2"].status == "healthy", 30.0)
+    assert state.nodes["n2"].incarnation > lives
+    assert not set(old) & set(processes.descendants(os.getpid()))
     await world.finish(reference)

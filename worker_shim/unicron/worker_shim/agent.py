@@ -28,7 +28,7 @@ from unicron.events.beat import Beat
 from unicron.events.envelope import Envelope
 from unicron.events.errors import ConfigError, UnicronError
 from unicron.events.ids import ClusterId, Incarnation, NodeId, Sequence
-from unicron.events.node import AgentStarted, AgentStopped, StoreBound
+from unicron.events.node import AgentStarted, AgentStopped, NodeLost, StoreBound
 from unicron.worker_shim.forkprotocol import DEFAULT_GRACE_S, Exited
 from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.keeper import Keeper, KeeperOptions
@@ -43,6 +43,8 @@ BEAT_S = 0.2
 #: Grace of the workers when the agent itself is ended.
 _OWN_GRACE_MS = 1000
 _FLUSH_LIMIT_S = 3.0
+#: What `Agent.run` returns when its node was declared lost: a new life has to begin.
+DECLARED_LOST = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +56,7 @@ class AgentOptions:
 
 
 class Agent:
-    """One life of the agent; `run` until SIGTERM or SIGINT."""
+    """One life of the agent; `run` until SIGTERM, SIGINT, or the news that it is over."""
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
@@ -70,9 +72,11 @@ class Agent:
         self._workers = Workers(options.workers, self._keeper, self._transport.publish)
         self._announced_port = 0
         self._stop = asyncio.Event()
+        self._declared_lost = False
 
     async def run(self) -> int:
-        """The process's exit code. Leaves no process and no socket, however it ends."""
+        """The process's exit code, or DECLARED_LOST. Leaves no process and no socket, however it
+        ends."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -89,7 +93,7 @@ class Agent:
                 code = 2
             finally:
                 await self._tear_down(tasks)
-        return code
+        return DECLARED_LOST if self._declared_lost else code
 
     async def _bring_up(self) -> bool:
         """Fork server, store, and the fact that we are here. False: told to stop meanwhile."""
@@ -121,11 +125,11 @@ class Agent:
 
     async def _tear_down(self, tasks: list[asyncio.Task[None]]) -> None:
         """Workers first, then the news of it, then what they ran on."""
-        await self._workers.close(_OWN_GRACE_MS)
+        await self._workers.close(0 if self._declared_lost else _OWN_GRACE_MS)
         for task in tasks[1:]:
             task.cancel()
         await asyncio.gather(*tasks[1:], return_exceptions=True)
-        if self._announced_port:
+        if self._announced_port and not self._declared_lost:
             self._transport.publish(AgentStopped(node=self._node, reason="it was told to stop"))
             if not await self._transport.flush(_FLUSH_LIMIT_S):
                 log.error("the log is away; the last facts of this agent are lost")
@@ -135,8 +139,21 @@ class Agent:
             os.unlink(self._state_path)
 
     def _on_order(self, sequence: Sequence, envelope: Envelope) -> None:
-        if self._announced_port:  # before that we don't exist; it will be said again
-            self._workers.on_order(sequence, envelope)
+        if not self._announced_port:  # before that we don't exist; it will be said again
+            return
+        body = envelope.body
+        if isinstance(body, NodeLost):
+            if body.node == self._node and body.incarnation == self._incarnation:
+                self._end_this_life(body)
+            return
+        self._workers.on_order(sequence, envelope)
+
+    def _end_this_life(self, verdict: NodeLost) -> None:
+        """We were silent or cut off for so long that the cluster goes on without us. What we still
+        run takes part in nothing any more: end it, and come back as somebody new."""
+        log.warning("declared lost (%s): all workers end, a new life begins", verdict.evidence)
+        self._declared_lost = True
+        self._stop.set()
 
     def _on_child_exit(self, exited: Exited) -> None:
         self._workers.on_child_exit(exited)
@@ -264,7 +281,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"agent: {error}", file=sys.stderr)
         return 2
     setproctitle.setproctitle(f"unicron: agent {options.keeper.node}")
-    return asyncio.run(Agent(options).run())
+    while (code := asyncio.run(Agent(options).run())) == DECLARED_LOST:
+        pass
+    return code
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ _CONNECT_LIMIT_S = 5.0
 _ACK_LIMIT_S = 2.0
 _SEND_LIMIT_S = 0.5
 _PING_INTERVAL_S = 2
+_LOOK_S = 0.5
 
 #: Called with the order's sequence in the log and the order, in the transport's thread.
 OnOrder = Callable[[Sequence, Envelope], None]
@@ -114,7 +115,7 @@ class Transport:
                 self._up.set()
                 log.info("%s: connected to the log", self.identity.client)
                 await self.ask()
-                await closed.wait()
+                await _until_closed(client, closed)
                 self._log_outage("the connection to the log broke")
             except Exception as error:
                 self._log_outage(f"no connection to the log: {type(error).__name__} {error}")
@@ -285,6 +286,15 @@ class ThreadTransport:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def _until_closed(client: Client, closed: asyncio.Event) -> None:
+    """nats-py doesn't call closed_cb if the socket breaks while it closes with data unsent, as
+    after this process was stopped for long: so look at the client now and then, too."""
+    while not (closed.is_set() or client.is_closed):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await closed.wait()
 
 
 def _peer(client: Client) -> tuple[str, int] | None:

@@ -328,8 +328,12 @@ class LocalCluster:
 
     def kill_node(self, node: NodeId | str) -> None:
         """Power off: agent, workers, fork server and store die at once."""
+        self.signal_node(node, signal.SIGKILL)
+
+    def signal_node(self, node: NodeId | str, number: signal.Signals) -> None:
+        """Send a signal to all processes of the node."""
         pids = self.node_pids(node)
         below = processes.descendants(pids["fork_server"]) if pids["fork_server"] else []
         for pid in (pids["pid"], *below, pids["fork_server"], pids["store"]):
             if pid:
-                processes.kill(pid)
+                processes.kill(pid, number)

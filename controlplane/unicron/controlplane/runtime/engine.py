@@ -13,8 +13,6 @@ import anyio
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
-from unicron.controlplane.core.limits import RESEND_MS
-from unicron.controlplane.core.orders import OpenOrder, open_orders
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
@@ -22,6 +20,7 @@ from unicron.controlplane.runtime.clock import SystemClock
 from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, SolverFailed
 from unicron.controlplane.runtime.progress import ProgressWatch
+from unicron.controlplane.runtime.resend import Resender
 from unicron.controlplane.runtime.timers import Timers
 from unicron.controlplane.runtime.watchman import Watchman
 from unicron.controlplane.runtime.writer import Writer
@@ -92,7 +91,7 @@ class Engine:
         self._control_seq = 0
         self._timers = Timers()
         self._moved = anyio.Event()
-        self._orders: dict[Sequence, Recorded] = {}
+        self._resender = Resender()
         self._problems: dict[Sequence, PlanProblem] = {}
         self._writer = Writer(
             event_log,
@@ -115,9 +114,8 @@ class Engine:
             InvariantViolated: a bug of ours showed in the state; nothing was decided on it.
         """
         await self._bus.on_beats(self._on_beat)
-        await self._bus.on_asks(self._on_ask)
+        await self._bus.on_asks(self._resender.asked)
         self._bus.on_connection(self._on_lost, self._on_back)
-        self._asked: set[str] = set()
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow)
             await self._folded(await self._log.last_seq())
@@ -144,21 +142,13 @@ class Engine:
         self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
         if ".control." in recorded.subject:
             self._control_seq = recorded.seq
-            self._orders[recorded.seq] = recorded
-            self._forget_orders()
+            self._resender.taken(recorded, self.state)
         envelope = recorded.envelope
         if envelope is not None and isinstance(envelope.body, PlanRequested):
             self._problems = {recorded.seq: problem_of(self.state)}
         if self._on_event is not None:
             self._on_event(self.state, recorded)
         self._notify()
-
-    def _forget_orders(self) -> None:
-        """Keep only what may have to be said again."""
-        if len(self._orders) > 256:
-            wanted = {o.seq for o in open_orders(self.state)}
-            newest = self.state.seq - 64
-            self._orders = {s: r for s, r in self._orders.items() if s in wanted or s > newest}
 
     def _notify(self) -> None:
         moved, self._moved = self._moved, anyio.Event()
@@ -279,6 +269,7 @@ class Engine:
     def _on_beat(self, beat: Beat) -> None:
         self.monitor.heard(beat, self._now_ms())
         self.progress.heard(beat, self._now_ms())
+        self._resender.heard(beat, self.state, self._now_ms())
 
     def _on_lost(self) -> None:
         self.monitor.grace(self._now_ms())
@@ -288,29 +279,16 @@ class Engine:
         self.progress.restart()
         self._timers.restart()
 
-    def _on_ask(self, name: str) -> None:
-        self._asked.add(name)
-
     async def _resend(self) -> None:
-        """Say open orders again: each once a second, and at once to who asks."""
-        said: dict[OpenOrder, int] = {}
+        """Say again what may not have been heard."""
         while True:
             await self._clock.sleep(_TICK_S)
-            asked, self._asked = self._asked, set()
-            now = self._now_ms()
-            orders = open_orders(self.state)
-            said = {o: said.get(o, now) for o in orders}
-            for order in orders:
-                if now - said[order] < RESEND_MS and order.name not in asked:
-                    continue
-                said[order] = now
-                recorded = await self._order(order.seq)
+            for seq in self._resender.due(self.state, self._now_ms()):
+                recorded = self._resender.recent(seq) or await self._from_log(seq)
                 if recorded is not None:
                     await self._bus.resend(recorded)
 
-    async def _order(self, seq: Sequence) -> Recorded | None:
-        if seq in self._orders:
-            return self._orders[seq]
+    async def _from_log(self, seq: Sequence) -> Recorded | None:
         try:
             return await self._log.get(seq)
         except LogUnreachable:

@@ -335,8 +335,6 @@ class Simulation:
                     lambda e, n=node.node: e.give_back(n, "operator", "repaired"),  # type: ignore[misc]
                     lambda n=node.node: self.state.nodes[n].status != "isolated",  # type: ignore[misc]
                 )
-            elif apart and node.incarnation == host.incarnation:
-                host.start()
         for host in self.hosts.values():
             if host.unkillable:
                 host.start()
