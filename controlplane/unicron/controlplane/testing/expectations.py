@@ -61,8 +61,13 @@ def _such(run: Run, event: str, name: str | None, text: str | None = None) -> li
         for recorded, envelope in run.entries()
         if type(envelope.body).__name__ == event
         and (name is None or is_about(envelope, name))
-        and (text is None or text in msgspec.json.encode(envelope.body).decode())
+        and (text is None or text in _json(envelope))
     ]
+
+
+def _json(envelope: Envelope) -> str:
+    """Without quotation marks, which a text has around itself."""
+    return msgspec.json.encode(envelope.body).decode().replace('"', "")
 
 
 def _how_many(count: Count | None) -> Count:
@@ -304,7 +309,7 @@ EXPECTATIONS: Final[tuple[tuple[Form, Make], ...]] = (
     _expectation(
         "[{count} ]{event}[ of {name}][ saying {text}]",
         "So many entries that took effect; without a number: at least one. The text is somewhere "
-        "in the event's JSON.",
+        "in the event's JSON, read without quotation marks.",
         _events,
     ),
     _expectation(

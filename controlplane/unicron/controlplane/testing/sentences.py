@@ -90,16 +90,20 @@ def _says(values: dict[str, Any]) -> dict[str, Any]:
     event = EVENTS[name]
     if issubclass(event, Decision | ConnectionOpened | ConnectionClosed):
         raise Problem(f"no agent or worker says {name}", "name a fact, such as WorkerExited")
-    given = _fields(values.get("rest") or "")
-    known = {f.name for f in msgspec.structs.fields(event)}
-    for field in given:
-        if field not in known:
-            raise Problem(f"{name} has no {field!r}", f"it has: {', '.join(sorted(known))}")
-    trial = {f: v for f, v in (_OWN_FIELDS | given).items() if f in known}
+    types = {f.name: f.type for f in msgspec.structs.fields(event)}
+    given = {}
+    for part in (values.get("rest") or "").split():
+        field, equals, value = part.partition("=")
+        if field not in types or not equals:
+            fix = f"write field=value; the fields are: {', '.join(types)}"
+            raise Problem(f"{part!r} gives no field of {name} its value", fix)
+        given[field] = value if types[field] is str else _json(value)
+    trial = {f: v for f, v in (_OWN_FIELDS | given).items() if f in types}
     try:
         msgspec.convert(trial | {"type": tag_of(name)}, event)
     except msgspec.ValidationError as error:
-        raise Problem(f"{name}: {error}", "give it as field=value, the value in JSON") from None
+        fix = "write: with field=value field=value, what isn't text in JSON"
+        raise Problem(f"{name}: {error}", fix) from None
     return {
         "kind": "says",
         "target": values["name"],
@@ -107,17 +111,11 @@ def _says(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fields(text: str) -> dict[str, Any]:
-    given = {}
-    for part in text.split():
-        field, equals, value = part.partition("=")
-        if not equals:
-            raise Problem(f"{part!r} is no field=value", "write for example exit_code=1")
-        try:
-            given[field] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            given[field] = value
-    return given
+def _json(value: str) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return value
 
 
 def _sentence(template: str, about: str, make: Make) -> tuple[Form, Make]:

@@ -38,7 +38,9 @@ class Trainee(Training):
         self._patience: asyncio.TimerHandle | None = None
         self._waiting: tuple[str, float] = ("", 0.0)
         self.slowness_percent = 100
+        #: The limit of the declared section it is in, or is to enter with its next step.
         self.section_ms = 0
+        self._in_section = False
         #: A fault that waits for it to come to a phase.
         self.trap: tuple[str, Callable[[], None]] | None = None
 
@@ -113,6 +115,8 @@ class Trainee(Training):
 
     def _run(self) -> None:
         self._due = None
+        if self._in_section:
+            self._in_section, self.section_ms = False, 0
         if self.trap is not None and self.trap[0] == self.phase:
             trap, self.trap = self.trap[1], None
             trap()
@@ -133,8 +137,8 @@ class Trainee(Training):
         """How long the next step takes."""
         pace = self._world.pace
         if self.section_ms:
-            section, self.section_ms = self.section_ms, 0
-            return section / 2000
+            self._in_section = True
+            return self.section_ms / 2000
         if self.stage == "compute":
             return pace.micro_batch_us(self.slowness_percent) / 1e6
         return pace.step_s(self.stage)

@@ -134,7 +134,7 @@ def _value(kind: str, text: str, names: Names) -> Any:
         case "number":
             return int(text)
         case "nth":
-            return {"first": 1, "last": 0}.get(text) or int(text.rstrip("strndh") or 0)
+            return {"first": 1, "last": 0}[text] if text in ("first", "last") else int(text[:-2])
         case "count":
             return _count(text)
         case "text":
