@@ -13,6 +13,7 @@ import anyio
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
@@ -241,7 +242,11 @@ class Engine:
 
     def _is_apart(self, node: NodeId) -> bool:
         known = self.state.nodes.get(node)
-        return known is not None and (known.status == "isolated" or bool(known.given_up))
+        if known is None:
+            return False
+        lost = known.reason.startswith(LOST)  # it comes back by itself, when its agent does
+        isolated = known.status == "isolated" and not lost
+        return isolated or (known.status == "healthy" and bool(known.given_up))
 
     # --- limits, beats, orders, plans -----------------------------------------------------------
 

@@ -53,6 +53,7 @@ class Host:
         self._beats = 0
         self._announced = False
         self.name, self.devices, self.skew_ns = name, devices, skew_ns
+        self.store_port = 0
         self.incarnation = Incarnation(0)
         self.up = self.is_cut = False
         #: Its beats get lost, and nothing else.

@@ -58,7 +58,7 @@ class Simulation:
         self.declared: set[Life] = set()
         self.fired_kinds: dict[str, int] = {}
         self._groups: dict[tuple[str, int], Group] = {}
-        self._submitted = 0
+        self._asked_for: dict[str, None] = {}
         self._specs = 0
         self._ports = 20_000
         self._healing = False
@@ -315,6 +315,16 @@ class Simulation:
                 instance.obey(ask)
         self.later(_ASK_AGAIN_MS, lambda: self._operate(ask, done))
 
+    def _give_back(self, name: NodeId) -> None:
+        def done() -> bool:
+            node = self.state.nodes[name]
+            over = node.status != "isolated" and not node.given_up
+            if over:
+                self._asked_for.pop(name, None)
+            return over
+
+        self._operate(lambda engine: engine.give_back(name, "operator", "repaired"), done)
+
     def _repair(self) -> None:
         """What broke is mended, as people and service managers would do it."""
         for instance in self.instances:
@@ -328,13 +338,10 @@ class Simulation:
     def _repairs(self) -> None:
         """From time to time somebody looks after what doesn't come back by itself."""
         for node in self.state.nodes.values():
-            host = self.hosts[node.node]
-            apart = node.status == "isolated"
-            if apart and (node.sick or node.given_up):
-                self._operate(
-                    lambda e, n=node.node: e.give_back(n, "operator", "repaired"),  # type: ignore[misc]
-                    lambda n=node.node: self.state.nodes[n].status != "isolated",  # type: ignore[misc]
-                )
+            sick = node.status == "isolated" and node.sick
+            if (sick or node.given_up) and node.node not in self._asked_for:
+                self._asked_for[node.node] = None
+                self._give_back(node.node)
         for host in self.hosts.values():
             if host.unkillable:
                 host.start()
