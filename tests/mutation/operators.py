@@ -5,6 +5,7 @@ Each operator yields (start, end, new text). What is left out, and why, is said 
 
 import ast
 import builtins
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -45,7 +46,8 @@ LARGE = 1000
 
 def compared(src: Source, node: ast.Compare) -> Iterator[Change]:
     """Another comparison."""
-    for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators):  # noqa: B905
+    sides = itertools.pairwise([node.left, *node.comparators])
+    for (left, right), op in zip(sides, node.ops, strict=True):
         sign, others = COMPARED[type(op)]
         at, text = src.between(left, right)
         pattern = re.escape(sign).replace(r"\ ", r"\s+")
@@ -58,7 +60,7 @@ def swapped(src: Source, node: ast.BoolOp) -> Iterator[Change]:
     """`and` for `or`, everywhere in the node."""
     old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
     text = src.text(node.values[0])
-    for left, right in zip(node.values, node.values[1:]):  # noqa: B905
+    for left, right in itertools.pairwise(node.values):
         _, sign = src.between(left, right)
         text += re.sub(rf"\b{old}\b", new, sign) + src.text(right)
     yield src.start(node.values[0]), src.end(node.values[-1]), text
