@@ -224,13 +224,28 @@ def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -
     if isinstance(body, ConnectionClosed):
         if known != key:
             return state
-        return replace(state, connections=put(state.connections, body.client, f"-{key}"))
+        state = replace(state, connections=put(state.connections, body.client, f"-{key}"))
+        return _in_company(state)
     if not _is_ours(state, body.client):
         return state
-    server, _, number = known.removeprefix("-").rpartition("/")
+    server, _, number = known.removeprefix("-").removeprefix("~").rpartition("/")
     if known and server == body.server and body.client_number <= int(number):
         return state
     return replace(state, connections=put(state.connections, body.client, key))
+
+
+def _in_company(state: ClusterState) -> ClusterState:
+    """Once most agents are cut off at the same time it is us or the network. That speaks against
+    none of their nodes, also when some are connected again and the others are no longer most."""
+    present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
+    off = [n for n in present if closed(state, "agent", n.node, n.incarnation)]
+    if 2 * len(off) <= len(present):
+        return state
+    for node in off:
+        client = client_name("agent", node.node, node.incarnation)
+        key = state.connections[client].removeprefix("-").removeprefix("~")
+        state = replace(state, connections=put(state.connections, client, f"-~{key}"))
+    return state
 
 
 def _is_ours(state: ClusterState, client: str) -> bool:
@@ -255,3 +270,9 @@ def is_open(state: ClusterState, kind: str, name: str, incarnation: int) -> bool
 def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
     """Did the process's newest connection close?"""
     return state.connections.get(client_name(kind, name, incarnation), "").startswith("-")
+
+
+def closed_with_most(state: ClusterState, node: NodeState) -> bool:
+    """Did its agent's connection close when those of most agents did?"""
+    client = client_name("agent", node.node, node.incarnation)
+    return state.connections.get(client, "").startswith("-~")

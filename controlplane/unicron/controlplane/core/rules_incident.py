@@ -1,7 +1,7 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_node import LOST, closed, is_open
+from unicron.controlplane.core.fold_node import LOST, closed, closed_with_most, is_open
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.supply import slot_workers
@@ -20,7 +20,8 @@ from unicron.events import (
 def confirm_loss(state: ClusterState) -> Verdict | None:
     """A node is lost when two paths agree: the connections of its agent and of all its workers
     closed, or it is suspected for its silence and either its agent's connection closed too or
-    nothing spoke for it until the limit. If most nodes fall silent at once, it's us: act on none.
+    nothing spoke for it until the limit. If most nodes fall silent at once, it's us: act on none;
+    and connections that closed together with most agents' never count without silence.
     """
     present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
     doubtful = [n for n in present if _agent_closed(state, n) or n.status == "suspected"]
@@ -40,7 +41,8 @@ def _second_path(state: ClusterState, node: NodeState, most: bool) -> str:
     # One that was starting had no connection yet: it neither speaks for the node nor against it.
     gone = sum(closed(state, "worker", w.worker, w.incarnation) for w in workers)
     all_closed = not any(is_open(state, "worker", w.worker, w.incarnation) for w in workers)
-    if agent_closed and gone and all_closed and not most:
+    alone = agent_closed and not closed_with_most(state, node)
+    if alone and gone and all_closed and not most:
         return f"connections of its agent and all {gone} workers closed"
     if node.status == "suspected" and node.confirmed and not most:
         return f"{node.reason}, and nothing spoke for it"

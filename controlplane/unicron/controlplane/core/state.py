@@ -21,7 +21,7 @@ from unicron.events import (
 )
 
 #: Version of the meaning of events: grows when the same history gives another state.
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class ClusterState(Value, frozen=True, kw_only=True):
     """Everything the log says. `seq`: last sequence folded. `void`: decisions that no longer
     applied when they were folded. `duplicates`, `gaps`, `unknown`: counts of what was dropped,
     missing, or not understood. `connections`: client name -> its newest connection as
-    "server/number", with a "-" before it once it is closed."""
+    "server/number", with a "-" before it once it is closed, "-~" if most agents' were then."""
 
     cluster: str = ""
     seq: Sequence = Sequence(0)
