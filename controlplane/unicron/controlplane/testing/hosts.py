@@ -3,6 +3,8 @@
 import asyncio
 from typing import Protocol
 
+import msgspec
+
 from unicron.controlplane.testing.client import Client
 from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
@@ -19,6 +21,7 @@ from unicron.events import (
     NodeLost,
     Recorded,
     StoreBound,
+    WorkerExited,
     WorkerId,
     WorkerStartOrdered,
     WorkerStopOrdered,
@@ -158,6 +161,8 @@ class Host:
                     self._end(worker, incarnation)
                 case supervision.Publish(fact=fact, cause=cause):
                     assert self.client is not None
+                    if isinstance(fact, WorkerExited):
+                        fact = self._with_progress(fact)
                     self.client.publish(fact, cause)
                 case supervision.Refuse():
                     pass
@@ -214,6 +219,18 @@ class Host:
             self._act(
                 supervision.exited(self.table, worker, incarnation, pid, code=code, signal=signal)
             )
+
+    def _with_progress(self, fact: WorkerExited) -> WorkerExited:
+        """With what the progress page said last."""
+        trainee = self.workers.get(fact.worker)
+        if trainee is None or trainee.life[1] != fact.incarnation:
+            return fact
+        return msgspec.structs.replace(
+            fact,
+            iteration=trainee.iteration,
+            micro_batches_done=len(trainee.kept),
+            phase=trainee.phase,
+        )
 
     def _end_process(self, trainee: Trainee, forget_s: float = 0.0) -> None:
         """`forget_s`: how long others take to notice; above 0 its peers never do."""

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -117,7 +118,7 @@ class Scripted(Simulation):
         self._begin()
         for happening in self._scenario.happenings:
             if happening.after is None:
-                self.later(happening.fault.at_ms, lambda h=happening: self._fault(h.fault))  # type: ignore[misc]
+                self.later(happening.fault.at_ms, partial(self._fault, happening.fault))
         limit_s = self._scenario.limit_ms / 1000
         if self._scenario.to_the_end:
             return await self._finish(limit_s)
@@ -212,7 +213,7 @@ class Scripted(Simulation):
                 continue
             self._heard[number] = self._heard.get(number, 0) + 1
             if self._heard[number] == after.nth:
-                self.later(after.after_ms, lambda h=happening: self._fault(h.fault))  # type: ignore[misc]
+                self.later(after.after_ms, partial(self._fault, happening.fault))
 
     def _note(self, who: str, what: str) -> None:
         super()._note(who, what)
