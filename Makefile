@@ -16,12 +16,14 @@ CODE := events planner controlplane worker_shim tests $(wildcard benchmarks exam
 PYTHON ?=
 ARGS ?=
 BENCH ?=
+SEEDS ?= 100
 
-.PHONY: help demo test check format bench mutants venv clean distclean
+.PHONY: help demo test sim check format bench mutants venv clean distclean
 
 help:
 	@echo 'make demo     train a real model through crashes and a hang, recover, prove it (ARGS=...)'
-	@echo 'make test     the checks below, then all tests (ARGS=... goes to pytest)'
+	@echo 'make test     the checks and the simulator below, then all tests (ARGS=... goes to pytest)'
+	@echo 'make sim      the control plane through random faults on virtual time (SEEDS=100)'
 	@echo 'make check    lint, format, types, who imports whom'
 	@echo 'make format   let ruff format and fix what it can'
 	@echo 'make bench    run benchmarks/*.py, or one: BENCH=recovery (ARGS=...)'
@@ -32,8 +34,11 @@ help:
 demo: $(STAMP)
 	@exec $(VENV)/bin/unicron demo $(ARGS)
 
-test: check
+test: check sim
 	@exec $(PY) -m pytest $(ARGS)
+
+sim: $(STAMP)
+	@$(VENV)/bin/unicron sim --seeds $(SEEDS)
 
 check: $(STAMP)
 	@echo 'check: ruff' && $(PY) -m ruff check --quiet --output-format concise $(CODE)

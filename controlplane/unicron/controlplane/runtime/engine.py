@@ -90,6 +90,8 @@ class Engine:
         self._watchman = Watchman(strict=strict)
         self._chain = EMPTY_CHAIN
         self._control_seq = 0
+        #: The last entry that stood in the log when this instance began.
+        self._history = Sequence(0)
         self._timers = Timers()
         self._moved = anyio.Event()
         self._resender = Resender()
@@ -119,7 +121,8 @@ class Engine:
         self._bus.on_connection(self._on_lost, self._on_back)
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow)
-            await self._folded(await self._log.last_seq())
+            self._history = await self._log.last_seq()
+            await self._folded(self._history)
             self._watchman.on_duty = True
             await self._lead()
             group.start_soon(self._decide)
@@ -149,7 +152,8 @@ class Engine:
             self._problems = {recorded.seq: problem_of(self.state)}
         if self._on_event is not None:
             self._on_event(self.state, recorded)
-        self._notify()
+        if recorded.seq >= self._history:  # nobody waits for a part of it
+            self._notify()
 
     def _notify(self) -> None:
         moved, self._moved = self._moved, anyio.Event()

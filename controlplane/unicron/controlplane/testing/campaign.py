@@ -11,6 +11,7 @@ import msgspec
 
 from unicron.controlplane.testing import simulation
 from unicron.controlplane.testing.audit import Auditor, mismatches
+from unicron.controlplane.testing.marks import marks
 from unicron.controlplane.testing.options import Options
 from unicron.controlplane.testing.outcome import Outcome
 from unicron.controlplane.testing.seeds import options_of
@@ -29,12 +30,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in figures. `seconds`: virtual time. `digest`: of trace and log."""
+    """One run in figures. `seconds`: virtual time. `digest`: of trace and log. `marks`: what came
+    about, and how often: it shows that a run wasn't idle."""
 
     seed: int
     events: int
     faults_fired: int
     fired: dict[str, int]
+    marks: dict[str, int]
     decisions: int
     seconds: float
     digest: str
@@ -61,6 +64,7 @@ def examine(options: Options, auditor: Auditor) -> tuple[Outcome, Result]:
         events=len(outcome.log),
         faults_fired=outcome.faults_fired,
         fired=outcome.fired,
+        marks=marks(outcome),
         decisions=sum(basis is not None for basis in bases),
         seconds=round(outcome.seconds, 3),
         digest=outcome.digest,

@@ -131,6 +131,11 @@ class Instance:
         for back in self._back:
             back()
 
+    @property
+    def unhurt(self) -> bool:
+        """Neither stopped nor about to crash: its doors are open."""
+        return self._crash_in < 0 and self._running.is_set()
+
     async def door(self) -> None:
         """Everything that goes in or out passes here: it may be the last thing it does."""
         if self._crash_in >= 0:
@@ -283,7 +288,8 @@ class _Tail:
                     await self._wake.wait()
             except TimeoutError:
                 self.reread()
-        await self._owner.door()
+        if not self._owner.unhurt:
+            await self._owner.door()
         self._next += 1
         return self._server.stream.entries[self._next - 2]
 

@@ -9,6 +9,7 @@ import msgspec
 from unicron.controlplane.replay import Replayer
 from unicron.controlplane.testing import virtual
 from unicron.controlplane.testing.about import is_about
+from unicron.controlplane.testing.campaign import MISMATCH, NOT_LIVE, VIOLATED
 from unicron.controlplane.testing.exact import KINDS
 from unicron.controlplane.testing.expectations import Run
 from unicron.controlplane.testing.hosts import Host
@@ -49,6 +50,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         outcome = self.outcome
         wrong = outcome.violations or outcome.stuck or self.divergence or self.undone
         return not wrong and not any(f.found for f in self.findings)
+
+    @property
+    def code(self) -> int:
+        """Exit code: 0 if all is as it should be, the trace too if the file has one."""
+        if self.outcome.violations:
+            return VIOLATED
+        if self.divergence:
+            return MISMATCH
+        if self.outcome.stuck:
+            return NOT_LIVE
+        return int(not self.held or not (self.same_trace or not self.scenario.golden))
 
     @property
     def same_trace(self) -> bool:

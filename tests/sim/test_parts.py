@@ -1,0 +1,223 @@
+"""The parts of the simulator: its loop, its connections, its log, the shrinking of runs."""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
+from unicron.controlplane.testing import virtual
+from unicron.controlplane.testing.instances import Instance
+from unicron.controlplane.testing.network import ALL, Link, Weather
+from unicron.controlplane.testing.options import Fault, NodeOptions, Options, Submission, task_spec
+from unicron.controlplane.testing.server import Server
+from unicron.controlplane.testing.shrink import shrink
+from unicron.controlplane.testing.simulation import run as run_simulation
+from unicron.controlplane.testing.solver import PretendedSolver
+from unicron.events import Envelope, Source, StoreBound, WorkerSlow, encode, event_id
+
+FACT, CONTROL = "unicron.c.fact.n1", "unicron.c.control.node.n1"
+
+
+def fact(counter):
+    source = Source(who="agent/n1", incarnation=1, counter=counter)
+    body = StoreBound(node="n1", address="127.0.0.1", store_port=counter)
+    return event_id(source), encode(
+        Envelope(id=event_id(source), source=source, written_at_ns=0, body=body)
+    )
+
+
+def decision(counter):
+    source = Source(who="control/x", incarnation=1, counter=counter)
+    body = WorkerSlow(task="t", worker="n1/0", incarnation=1, percent=100, evidence="")
+    return event_id(source), encode(
+        Envelope(id=event_id(source), source=source, written_at_ns=0, body=body, term=1)
+    )
+
+
+# --- Time -----------------------------------------------------------------------------------------
+
+
+def test_an_hour_passes_at_once_and_in_order():
+    seen = []
+
+    async def main():
+        async def sleeper(seconds):
+            await asyncio.sleep(seconds)
+            seen.append((seconds, asyncio.get_running_loop().time()))
+
+        await asyncio.gather(*(sleeper(s) for s in (3600, 0.5, 60)))
+        return "done"
+
+    began = time.monotonic()
+    assert virtual.run(main) == "done"
+    assert [s for s, _ in seen] == [0.5, 60, 3600]
+    assert all(abs(at - s) < 1e-6 for s, at in seen)
+    assert time.monotonic() - began < 60
+
+
+def test_waiting_for_what_never_comes_is_an_error():
+    async def main():
+        await asyncio.Event().wait()
+
+    with pytest.raises(virtual.NothingLeft):
+        virtual.run(main)
+
+
+# --- Connections ----------------------------------------------------------------------------------
+
+
+def test_messages_of_one_connection_keep_their_order_and_some_get_lost():
+    async def main():
+        weather = Weather(latency_us=1000, late_permille=300, late_ms=200, loss_permille=200)
+        link, got = Link(weather, random.Random(1)), []
+        for number in range(500):
+            link.there(lambda n=number: got.append(n), loss=ALL)
+        await asyncio.sleep(100)
+        return got
+
+    got = virtual.run(main)
+    assert got == sorted(got)
+    assert 350 < len(got) < 450
+
+
+def test_what_is_under_way_when_a_connection_breaks_is_lost():
+    async def main():
+        link, done = Link(Weather(latency_us=1000), random.Random(1)), []
+
+        def work():
+            done.append("stored")
+            link.cut()  # the answer can't come back any more
+
+        with pytest.raises(TimeoutError):
+            await link.request(work, 1.0)
+        assert done == ["stored"]
+        link.mend()
+        assert await link.request(lambda: 7, 1.0) == 7
+
+    virtual.run(main)
+
+
+# --- The log --------------------------------------------------------------------------------------
+
+
+def test_an_id_is_known_again_within_the_window_only():
+    async def main():
+        server = Server("c", lambda _: None, window_ms=2000)
+        name, data = fact(1)
+        first = server.store(FACT, data, name, None)
+        await asyncio.sleep(1.5)
+        again = server.store(FACT, data, name, None)
+        await asyncio.sleep(1.0)  # a repetition doesn't prolong it
+        late = server.store(FACT, data, name, None)
+        return first, again, late
+
+    first, again, late = virtual.run(main)
+    assert (first.seq, again.seq, late.seq) == (1, 1, 2)
+    assert (first.duplicate, again.duplicate, late.duplicate) == (False, True, False)
+
+
+def an_instance(server, link):
+    instance = Instance(
+        server,
+        "a",
+        link,
+        lambda _: PretendedSolver(lambda: (0, "good")),
+        skew_ns=0,
+        on_end=lambda *_: None,
+    )
+    instance.task.cancel()
+    return instance.engine._log
+
+
+def test_appends_are_fenced_and_unknown_ones_are_resolved():
+    async def main():
+        server = Server("c", lambda _: None, window_ms=2000)
+        link = Link(Weather(), random.Random(1))
+        log = an_instance(server, link)
+        one, two = decision(1), decision(2)
+        assert await log.append(CONTROL, one[1], one[0], fence=0) == Accepted(seq=1)
+        assert await log.append(CONTROL, two[1], two[0], fence=0) == Conflict(last_seq=1)
+        answered = link.back
+        link.back = lambda call, loss=0.0: None  # no answer comes back
+        outcome = await log.append(CONTROL, two[1], two[0], fence=1)
+        assert isinstance(outcome, Unknown)
+        link.back = answered
+        assert await log.resolve(two[0], CONTROL, after=1) == Accepted(seq=2, duplicate=True)
+        assert len(server.stream.entries) == 2
+
+    virtual.run(main)
+
+
+def test_entries_whose_delivery_was_lost_are_read_all_the_same():
+    async def main():
+        server = Server("c", lambda _: None, window_ms=2000)
+        link = Link(Weather(loss_permille=10_000), random.Random(1))
+        log = an_instance(server, link)
+        tail, got = log.read(1), []
+        for counter in range(1, 4):
+            name, data = fact(counter)
+            server.store(FACT, data, name, None)
+            got.append((await anext(tail)).seq)
+        return got
+
+    assert virtual.run(main) == [1, 2, 3]
+
+
+# --- Shrinking ------------------------------------------------------------------------------------
+
+
+def faults(*at_ms):
+    return tuple(Fault(at_ms=at, kind="kill") for at in at_ms)
+
+
+BASE = Options(seed=1, nodes=(), tasks=(), faults=faults(*range(100)))
+
+
+def test_only_the_faults_that_matter_are_left():
+    needed = set(faults(13, 14, 77))
+    tried = []
+
+    def fails(options):
+        tried.append(options)
+        return needed <= set(options.faults)
+
+    assert set(shrink(BASE, fails, 300).faults) == needed
+    assert len(tried) < 150
+
+
+def test_shrinking_stops_when_its_tries_are_used_up():
+    tried = []
+
+    def fails(options):
+        tried.append(options)
+        return len(options.faults) > 90
+
+    least = shrink(BASE, fails, 5)
+    assert len(tried) == 5
+    assert fails(least)
+
+
+def test_a_run_that_fails_without_any_fault_needs_none():
+    assert shrink(BASE, lambda _: True, 300).faults == ()
+
+
+# --- A quiet run ----------------------------------------------------------------------------------
+
+
+def test_nothing_goes_wrong_by_itself():
+    options = Options(
+        seed=1,
+        nodes=(NodeOptions(name="n1", devices=2), NodeOptions(name="n2", devices=2)),
+        tasks=(Submission(spec=task_spec("gpt", iterations=20, micro_batches=8)),),
+        faults_ms=1000,
+    )
+    outcome = run_simulation(options)
+    assert not outcome.violations
+    assert not outcome.stuck
+    assert not outcome.state.incidents
+    assert outcome.state.void == 0
+    assert outcome.state.tasks["gpt"].phase == "completed"
+    assert outcome.faults_fired == 0
+    assert run_simulation(options).digest == outcome.digest
