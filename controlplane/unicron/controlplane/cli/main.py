@@ -33,6 +33,10 @@ COMMANDS: Final[dict[str, Command]] = {
     "sim": Command(
         f"{_CLI}.sim_command:sim", "Run the control plane through random faults, on virtual time."
     ),
+    "scenario": Command(
+        f"{_CLI}.scenario_command:scenario",
+        "Run an incident that was written down as text, on virtual time.",
+    ),
 }
 
 

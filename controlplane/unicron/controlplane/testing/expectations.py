@@ -245,7 +245,7 @@ def _order(run: Run, task: str, generation: int) -> TransitionOrdered | None:
 
 
 def _ranks(values: dict[str, Any], names: Names) -> Judge:
-    wanted = [names.worker(w.strip()) for w in values["rest"].split(",")]
+    wanted = [names.worker(w.strip()) for w in values["workers"].split(",")]
 
     def judge(run: Run) -> str | None:
         order = _order(run, values["task"], values["number"])
@@ -284,7 +284,7 @@ EXPECTATIONS: Final[tuple[tuple[Form, Make], ...]] = (
         "{task} on {number} device(s) in generation {number2}", "As many members.", _devices
     ),
     _expectation(
-        "ranks of {task} in generation {number} are {rest}",
+        "ranks of {task} in generation {number} are {workers}",
         "Its members in the order of their ranks, with commas.",
         _ranks,
     ),

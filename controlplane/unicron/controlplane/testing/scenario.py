@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unicron.controlplane.core.limits import NODE_DEVICES_MAX
 from unicron.controlplane.testing.expectations import Expectation, expectation_of
 from unicron.controlplane.testing.network import Weather
 from unicron.controlplane.testing.options import (
@@ -102,14 +103,17 @@ _Put = Callable[[_Draft, dict[str, Any]], None]
 
 
 def _node(draft: _Draft, v: dict[str, Any]) -> None:
+    if not 1 <= v["number"] <= NODE_DEVICES_MAX:
+        fix = f"give it 1 to {NODE_DEVICES_MAX}"
+        raise Problem(f"a node can't have {v['number']} devices", fix)
     draft.names.nodes[v["new"]] = v["number"]
     draft.nodes.append(NodeOptions(name=v["new"], devices=v["number"], at_ms=v["time"] or 0))
 
 
 def _nodes(draft: _Draft, v: dict[str, Any]) -> None:
-    first, last = (re.fullmatch(r"(\D+)(\d+)", v[place]) for place in ("word", "word2"))
+    first, last = (re.fullmatch(r"(\D+)(\d+)", v[place]) for place in ("new", "new2"))
     if first is None or last is None or first[1] != last[1] or int(first[2]) > int(last[2]):
-        raise Problem(f"from {v['word']} to {v['word2']} leads nowhere", "as in: nodes n1 to n4")
+        raise Problem(f"from {v['new']} to {v['new2']} leads nowhere", "as in: nodes n1 to n4")
     for number in range(int(first[2]), int(last[2]) + 1):
         name = draft.names.new(f"{first[1]}{number}")
         _node(draft, {"new": name, "number": v["number"], "time": 0})
@@ -147,7 +151,7 @@ def _clock(sign: int) -> _Put:
 def _events(v: dict[str, Any]) -> frozenset[str]:
     """Names of events, with `facts` and `decisions` for all of either."""
     found: set[str] = set()
-    for word in re.split(r",? ?\band\b ?|, ?", v["rest"]):
+    for word in re.split(r",? ?\band\b ?|, ?", v["events"]):
         if word in _KINDS:
             found |= {name for name, event in EVENTS.items() if issubclass(event, _KINDS[word])}
         else:
@@ -167,7 +171,7 @@ SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
         _node,
     ),
     _setting(
-        "nodes {word} to {word2} with {number} device(s) each", "Several, as in n1 to n4.", _nodes
+        "nodes {new} to {new2} with {number} device(s) each", "Several, as in n1 to n4.", _nodes
     ),
     _setting(
         "task {new} of {number} iterations, {number2} micro-batches"
@@ -222,13 +226,13 @@ SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
         _set("until", lambda v: (v["time"], False)),
     ),
     _setting(
-        "trace only {rest}",
+        "trace only {events}",
         "The trace shows these events, and what is done to the cluster; `facts` and `decisions` "
         "stand for all of either.",
         _set("only", _events),
     ),
     _setting(
-        "trace without {rest}", "The trace leaves these events out.", _set("without", _events)
+        "trace without {events}", "The trace leaves these events out.", _set("without", _events)
     ),
 )
 
@@ -236,13 +240,13 @@ SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
 
 #: When something happens; what stands behind the comma happens.
 MOMENTS: Final = (
-    Form("at {time}[,] {rest}", "At that time of the run."),
+    Form("at {time}[,] {sentence}", "At that time of the run."),
     Form(
-        "[{time} ]after [the {nth} ]{event}[ of {name}], {rest}",
+        "[{time} ]after [the {nth} ]{event}[ of {name}], {sentence}",
         "So long after the log has stored that event, the first of its kind unless said otherwise.",
     ),
     Form(
-        "[{time} ]after {number} iterations of {task}, {rest}",
+        "[{time} ]after {number} iterations of {task}, {sentence}",
         "So long after a member has committed that many.",
     ),
 )
@@ -254,7 +258,7 @@ def _happening(line: int, text: str, names: Names) -> Happening | None:
         if v is None:
             continue
         at_ms = v.get("time") or 0
-        fault = fault_of(v["rest"], at_ms, names)
+        fault = fault_of(v["sentence"], at_ms, names)
         after = None
         if form is not MOMENTS[0]:
             nth = 1 if v.get("nth") is None else v["nth"]
@@ -267,7 +271,7 @@ def _happening(line: int, text: str, names: Names) -> Happening | None:
                 iterations=v.get("number") or 0,
                 after_ms=at_ms,
             )
-        return Happening(line=line, text=v["rest"], fault=fault, after=after)
+        return Happening(line=line, text=v["sentence"], fault=fault, after=after)
     return None
 
 
@@ -281,6 +285,7 @@ def parse(text: str, path: str) -> Scenario:
         ScenarioError: a line can't be read, or something is missing.
     """
     script, _, golden = text.partition(f"\n{CUT}\n")
+    script = script.rstrip()
     draft = _Draft(names=Names())
     title = ""
     for number, raw in enumerate(script.splitlines(), 1):

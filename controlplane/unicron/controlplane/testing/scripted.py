@@ -73,20 +73,25 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     def wrong(self) -> list[str]:
         """What isn't as it should be but the trace, a sentence each."""
-        path = self.scenario.path
+        return [*self.failures(), *self.unmet()]
+
+    def failures(self) -> list[str]:
+        """What no run of any scenario may show."""
         said = [f"invariant {v.invariant} at #{v.seq}: {v.what}" for v in self.outcome.violations]
         if self.outcome.stuck:
             said.append(f"stuck at {self.outcome.seconds:.1f} s: {self.outcome.stuck}")
         if self.divergence:
             said.append(f"a replay of the log differs at {self.divergence}")
         said += [
-            f"{path}:{h.line}: this never happened, there was nothing to do it to: {h.text}"
+            f"{self.scenario.path}:{h.line}: there was nothing to do it to: {h.text}"
             for h in self.undone
         ]
-        said += [
-            f"{path}:{f.line}: expected {f.text}, but {f.found}" for f in self.findings if f.found
-        ]
         return said
+
+    def unmet(self) -> list[str]:
+        """Expectations that weren't met."""
+        path = self.scenario.path
+        return [f"{path}:{f.line}: expected {f.text}: {f.found}" for f in self.findings if f.found]
 
     def difference(self) -> list[str]:
         """Where the trace differs from that in the file, for people; empty if it doesn't."""
@@ -156,7 +161,7 @@ class Scripted(Simulation):
                 for e in scenario.expectations
             ),
             undone=tuple(h for h in scenario.happenings if id(h.fault) not in self._did),
-            divergence=f"#{found.seq}: {found.message} {found.why}" if found is not None else "",
+            divergence=f"#{found.seq}: {found.message} {found.why}".strip() if found else "",
             golden=self._golden(outcome),
         )
 

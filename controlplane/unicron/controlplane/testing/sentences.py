@@ -92,7 +92,7 @@ def _says(values: dict[str, Any]) -> dict[str, Any]:
         raise Problem(f"no agent or worker says {name}", "name a fact, such as WorkerExited")
     types = {f.name: f.type for f in msgspec.structs.fields(event)}
     given = {}
-    for part in (values.get("rest") or "").split():
+    for part in (values.get("fields") or "").split():
         field, equals, value = part.partition("=")
         if field not in types or not equals:
             fix = f"write field=value; the fields are: {', '.join(types)}"
@@ -260,7 +260,7 @@ SENTENCES: Final[tuple[tuple[Form, Make], ...]] = (
         _entry("say-again"),
     ),
     _sentence(
-        "{name}[ in its life {number}] says {event}[ with {rest}]",
+        "{name}[ in its life {number}] says {event}[ with {fields}]",
         "That source writes a fact it wouldn't write by itself: a node's agent or a worker, in its "
         "present life or an earlier one. Fields as name=value; those about itself are filled in.",
         _says,

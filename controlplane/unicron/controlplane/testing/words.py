@@ -21,9 +21,13 @@ _WRITTEN: Final = {
     "number": r"\d+",
     "count": r"no|an?|\d+|at least \d+|at most \d+",
     "text": r'"[^"]*"',
-    "rest": r".+",
+    "sentence": r".+",
+    "events": r".+",
+    "workers": r".+",
+    "fields": r".+",
 }
 _WORD: Final = r"[\w./-]+"
+_SHOWN: Final = {"new": "NAME", "new2": "NAME"}
 _MS: Final = {"ms": 1, "s": 1000, "min": 60_000}
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 _TOKEN: Final = re.compile(r"\{\w+\}|\(s\)|\[|\]|[^{}\[\]()]+")
@@ -100,7 +104,7 @@ class Form:
     @property
     def shape(self) -> str:
         """The form as people read it: ``NODE loses power [silently] [for TIME]``."""
-        places = _PLACE.sub(lambda m: _kind(m[1]).upper(), self.template)
+        places = _PLACE.sub(lambda m: _SHOWN.get(m[1], _kind(m[1]).upper()), self.template)
         return places.replace("[ ", " [").replace(" ]", "] ")
 
     def read(self, line: str, names: Names) -> dict[str, Any] | None:
@@ -151,7 +155,10 @@ def milliseconds(text: str) -> int:
     """``1.5 s``, ``300 ms``, ``2 min``."""
     match = re.fullmatch(r"([\d.]+) ?(ms|s|min)", text)
     assert match is not None
-    return round(float(match[1]) * _MS[match[2]])
+    found = float(match[1]) * _MS[match[2]]
+    if abs(found - round(found)) > 1e-6:
+        raise Problem(f"{text} is no whole number of milliseconds", "give at most three decimals")
+    return round(found)
 
 
 def _count(text: str) -> Count:
