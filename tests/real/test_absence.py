@@ -58,6 +58,17 @@ async def test_log_killed(world: World, reference: Reference) -> None:
     assert [i.severity for i in state.incidents.values()] == [2]
 
 
+async def test_log_away_for_long(world: World, reference: Reference) -> None:
+    """Whoever tries again less and less often comes back up to a second later than the others: no
+    node is taken for lost meanwhile."""
+    await world.cluster.kill_server()
+    await asyncio.sleep(4.0)
+    await world.cluster.restart_server()
+    state = await world.finish(reference)
+    assert not state.incidents
+    assert {n.status for n in state.nodes.values()} == {"healthy"}
+
+
 async def test_worker_dies_while_the_log_is_away(world: World, reference: Reference) -> None:
     await world.cluster.kill_server()
     processes.kill(world.cluster.worker_pid("n1/1"))
