@@ -108,9 +108,67 @@ def test_every_fact_has_a_fold_step():
     assert set(folding.WORKER_FACTS) == set(get_args(folding.WorkerFact))
 
 
-@pytest.mark.parametrize("kind,severity", [("cuda.ecc", 1), ("software", 2), ("nccl.timeout", 3)])
-def test_severities(kind, severity):
-    assert tables.severity_of(kind) == severity
+#: As the paper has them: the node is sick; the process must go; all try again in place.
+SEVERITIES = {
+    1: ("cuda.ecc", "cuda.nvlink", "cuda.invalid_dma_mapping", "cuda.driver"),
+    2: (
+        "cuda.illegal_memory_access",
+        "cuda.error",
+        "out_of_memory",
+        "software",
+        "loss.not_finite",
+    ),
+    3: (
+        "network.connection_refused",
+        "network.connection_reset",
+        "network.error",
+        "nccl.timeout",
+        "link.flapping",
+    ),
+}
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_severities(severity):
+    assert {kind for kind, s in tables.SEVERITY.items() if s == severity} == {*SEVERITIES[severity]}
+    assert {tables.severity_of(kind) for kind in SEVERITIES[severity]} == {severity}
+
+
+def leads_to(table, status):
+    """Statuses from which that one can be reached at once."""
+    return {old for old, row in table.items() if status in row}
+
+
+def test_a_process_can_end_whatever_it_was_doing():
+    """Else a fact about its end would be dropped, and its slot would never be free again."""
+    assert leads_to(tables.WORKER, "exited") == tables.ALIVE
+    assert leads_to(tables.WORKER, "lost") == tables.ALIVE
+    assert leads_to(tables.WORKER, "stopping") == tables.ALIVE - {"stopping"}
+    assert leads_to(tables.WORKER, "failed") == tables.ALIVE - {"stopping", "failed"}
+
+
+def test_a_worker_gets_to_train_step_by_step():
+    assert leads_to(tables.WORKER, "started") == {"ordered"}
+    assert leads_to(tables.WORKER, "prepared") == {"ordered", "started", "member"}
+    assert leads_to(tables.WORKER, "member") == {"prepared"}
+
+
+def test_a_node_can_be_lost_isolated_and_come_back_whatever_it_was_doing():
+    every = set(tables.NODE)
+    assert leads_to(tables.NODE, "isolated") == every - {"isolated"}
+    assert leads_to(tables.NODE, "lost") == every - {"isolated", "lost"}
+    assert leads_to(tables.NODE, "returning") == every - {"joining", "returning"}
+    assert leads_to(tables.NODE, "healthy") == {"joining", "returning", "suspected"}
+    assert leads_to(tables.NODE, "suspected") == {"healthy"}
+    assert leads_to(tables.NODE, "joining") == set()
+
+
+def test_a_task_can_end_whatever_it_was_doing():
+    going = set(tables.TASK) - tables.ENDED
+    assert leads_to(tables.TASK, "completed") == leads_to(tables.TASK, "failed") == going
+    assert leads_to(tables.TASK, "ordered") == {"idle", "closed", "running"}
+    assert leads_to(tables.TASK, "running") == {"ordered"}
+    assert leads_to(tables.TASK, "closed") == {"ordered", "running"}
 
 
 def test_an_unknown_error_starts_at_sev2():

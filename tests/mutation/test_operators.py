@@ -105,6 +105,7 @@ from typing import TypeAlias, TypeVar
 __all__ = ["f"]
 T = TypeVar("T")
 Kind: TypeAlias = int | str
+Table = dict[str, frozenset[str]]
 
 @dataclass(frozen=True)
 class C(Base, frozen=True):

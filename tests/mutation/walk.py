@@ -21,6 +21,9 @@ PEOPLE = frozenset({"reason", "what", "why", "fix", "outcome", "evidence", "mess
 #: Decorators under which the function itself can still be reached.
 PLAIN = frozenset({"property", "staticmethod", "classmethod"})
 
+#: Names that make a type when they are subscripted.
+GENERIC = frozenset({"dict", "list", "tuple", "set", "frozenset", "type", "Callable"})
+
 Span = tuple[int, int]
 
 
@@ -252,6 +255,11 @@ class _Walk(ast.NodeVisitor):
             self.generic_visit(node)
 
     visit_List = visit_Tuple  # type: ignore[assignment]
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        """Not what is a type."""
+        if not (isinstance(node.value, ast.Name) and node.value.id in GENERIC):
+            self.generic_visit(node)
 
     def visit_Set(self, node: ast.Set) -> None:
         """Without one of its elements."""

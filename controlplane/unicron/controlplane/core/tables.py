@@ -6,13 +6,12 @@ from typing import Final
 Table = dict[str, frozenset[str]]
 
 NODE: Final[Table] = {
-    "joining": frozenset({"healthy", "lost", "isolated", "joining"}),
-    "healthy": frozenset({"suspected", "lost", "isolated", "draining", "returning"}),
+    "joining": frozenset({"healthy", "lost", "isolated"}),
+    "healthy": frozenset({"suspected", "lost", "isolated", "returning"}),
     "suspected": frozenset({"healthy", "lost", "isolated", "returning"}),
     "lost": frozenset({"isolated", "returning"}),
     "isolated": frozenset({"returning"}),
-    "draining": frozenset({"healthy", "lost", "isolated", "returning"}),
-    "returning": frozenset({"healthy", "lost", "isolated", "returning"}),
+    "returning": frozenset({"healthy", "lost", "isolated"}),
 }
 
 WORKER: Final[Table] = {
