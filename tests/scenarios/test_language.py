@@ -58,6 +58,13 @@ def test_what_happens_and_when():
     assert (fourth.kind, happenings[3].after.iterations) == ("hang", 12)
 
 
+def test_a_sentence_about_a_node_and_one_about_a_worker_may_be_alike():
+    happenings = read(
+        "at 1 s, n1 can't reach the log for 2 s", "at 1 s, n1/1 can't reach the log for 2 s"
+    ).happenings
+    assert [h.fault.kind for h in happenings] == ["cut", "cut-worker"]
+
+
 def test_several_nodes_at_once():
     text = (
         "nodes a2 to a4 with 1 device each\ntask t of 1 iterations, 1 micro-batches\nexpect t idle"

@@ -1,5 +1,6 @@
 """`unicron scenario`: incidents written down as text, run on virtual time."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ def scenario(
     """  # noqa: D301
     from unicron.controlplane.testing import scripted
 
+    logging.getLogger("unicron").addHandler(logging.NullHandler())  # the trace says it all
     scenarios = [_read(path) for path in paths]
     reports = []
     shown = len(paths) == 1 if trace is None else trace

@@ -8,7 +8,7 @@ import msgspec
 from unicron.controlplane.core import tables
 from unicron.controlplane.testing.about import is_about
 from unicron.controlplane.testing.outcome import Outcome
-from unicron.controlplane.testing.words import Count, Form, Names, Problem, closest
+from unicron.controlplane.testing.words import Count, Form, Names, Problem, closest, read_first
 from unicron.events import (
     Envelope,
     IncidentOpened,
@@ -342,10 +342,10 @@ def expectation_of(line: int, text: str, names: Names) -> Expectation:
     Raises:
         Problem: no form fits, or something in it doesn't exist.
     """
-    for form, make in EXPECTATIONS:
-        values = form.read(text, names)
-        if values is not None:
-            return Expectation(line=line, text=text, judge=make(values, names))
+    found = read_first(EXPECTATIONS, text, names)
+    if found is not None:
+        make, values = found
+        return Expectation(line=line, text=text, judge=make(values, names))
     near = closest(text, [form for form, _ in EXPECTATIONS])
     raise Problem(
         f"{text!r} can't be expected: no sentence reads like that",

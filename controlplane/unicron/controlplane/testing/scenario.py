@@ -22,7 +22,15 @@ from unicron.controlplane.testing.options import (
 )
 from unicron.controlplane.testing.pace import PaceOptions
 from unicron.controlplane.testing.sentences import fault_of
-from unicron.controlplane.testing.words import EVENTS, Form, Names, Problem, closest, one_of
+from unicron.controlplane.testing.words import (
+    EVENTS,
+    Form,
+    Names,
+    Problem,
+    closest,
+    one_of,
+    read_first,
+)
 from unicron.events import ConfigError
 from unicron.events.base import Decision, Fact
 
@@ -253,26 +261,27 @@ MOMENTS: Final = (
 
 
 def _happening(line: int, text: str, names: Names) -> Happening | None:
-    for form in MOMENTS:
-        v = form.read(text, names)
-        if v is None:
-            continue
-        at_ms = v.get("time") or 0
-        fault = fault_of(v["sentence"], at_ms, names)
-        after = None
-        if form is not MOMENTS[0]:
-            nth = 1 if v.get("nth") is None else v["nth"]
-            if not nth:
-                raise Problem("nobody knows which one is the last", "say: the first, the 2nd, ...")
-            after = After(
-                event=v.get("event", ""),
-                name=v.get("name") or v.get("task"),
-                nth=nth,
-                iterations=v.get("number") or 0,
-                after_ms=at_ms,
-            )
-        return Happening(line=line, text=v["sentence"], fault=fault, after=after)
-    return None
+    found = read_first(((form, form) for form in MOMENTS), text, names)
+    if found is None:
+        return None
+    form, v = found
+    at_ms = v.get("time") or 0
+    fault = fault_of(v["sentence"], at_ms, names)
+    after = None if form is MOMENTS[0] else _after(v)
+    return Happening(line=line, text=v["sentence"], fault=fault, after=after)
+
+
+def _after(v: dict[str, Any]) -> After:
+    nth = 1 if v.get("nth") is None else v["nth"]
+    if not nth:
+        raise Problem("nobody knows which one is the last", "say: the first, the 2nd, ...")
+    return After(
+        event=v.get("event", ""),
+        name=v.get("name") or v.get("task"),
+        nth=nth,
+        iterations=v.get("number") or 0,
+        after_ms=v.get("time") or 0,
+    )
 
 
 # --- Reading --------------------------------------------------------------------------------------
@@ -312,12 +321,11 @@ def _read(draft: _Draft, number: int, line: str) -> None:
     if happening is not None:
         draft.happenings.append(happening)
         return
-    for form, put in SETTINGS:
-        values = form.read(line, draft.names)
-        if values is not None:
-            put(draft, values)
-            return
-    raise _unread(line, first)
+    found = read_first(SETTINGS, line, draft.names)
+    if found is None:
+        raise _unread(line, first)
+    put, values = found
+    put(draft, values)
 
 
 def _unread(line: str, first: str) -> Problem:

@@ -10,7 +10,7 @@ from unicron.controlplane.replay import Replayer
 from unicron.controlplane.testing import virtual
 from unicron.controlplane.testing.about import is_about
 from unicron.controlplane.testing.campaign import MISMATCH, NOT_LIVE, VIOLATED
-from unicron.controlplane.testing.exact import KINDS
+from unicron.controlplane.testing.exact import FOR_GOOD_MS, KINDS
 from unicron.controlplane.testing.expectations import Run
 from unicron.controlplane.testing.hosts import Host
 from unicron.controlplane.testing.options import Fault
@@ -192,7 +192,7 @@ class Scripted(Simulation):
         if what and id(fault) not in self._did:
             self._did.add(id(fault))
             self._done.append((self._loop.time(), len(self.log)))
-        super().fired(fault, what)
+        super().fired(fault, what.replace(f"for {FOR_GOOD_MS} ms", "for good"))
 
     def _stored(self, recorded: Recorded) -> None:
         before = self.state

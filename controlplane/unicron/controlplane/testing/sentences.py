@@ -8,7 +8,7 @@ import msgspec
 from unicron.controlplane.testing.exact import FOR_GOOD_MS, tag_of
 from unicron.controlplane.testing.faults import PHASES
 from unicron.controlplane.testing.options import Fault
-from unicron.controlplane.testing.words import EVENTS, Form, Names, Problem, closest
+from unicron.controlplane.testing.words import EVENTS, Form, Names, Problem, closest, read_first
 from unicron.events.advisory import ConnectionClosed, ConnectionOpened
 from unicron.events.base import Decision
 
@@ -306,11 +306,11 @@ def fault_of(text: str, at_ms: int, names: Names) -> Fault:
     Raises:
         Problem: no form fits, or something in it doesn't exist.
     """
-    for form, make in SENTENCES:
-        values = form.read(text, names)
-        if values is not None:
-            fields: dict[str, Any] = {"at_ms": at_ms} | make(values)
-            return Fault(**fields)
+    found = read_first(SENTENCES, text, names)
+    if found is not None:
+        make, values = found
+        fields: dict[str, Any] = {"at_ms": at_ms} | make(values)
+        return Fault(**fields)
     near = closest(text, [form for form, _ in SENTENCES])
     raise Problem(
         f"{text!r} can't happen here: no sentence reads like that",

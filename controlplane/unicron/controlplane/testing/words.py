@@ -8,11 +8,13 @@ the kind of what stands there, with a digit behind it where one kind comes twice
 import difflib
 import re
 from collections.abc import Iterable
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from unicron.events import AnyEvent
+
+T = TypeVar("T")
 
 #: Kind of place -> what may stand there. Any other kind: one word.
 _WRITTEN: Final = {
@@ -188,6 +190,28 @@ def _unknown(kind: str, word: str, known: list[str]) -> Problem:
 
 
 _DECLARED: Final = {"task": "task gpt of 40 iterations, 8 micro-batches"}
+
+
+def read_first(
+    forms: Iterable[tuple[Form, T]], line: str, names: Names
+) -> tuple[T, dict[str, Any]] | None:
+    """What goes with the first form that reads the line, and what it read. None if none does.
+
+    Raises:
+        Problem: there is a form for such a line, but something in it doesn't exist.
+    """
+    problem: Problem | None = None
+    for form, what in forms:
+        try:
+            values = form.read(line, names)
+        except Problem as error:
+            problem = problem or error  # another form may have another kind of place there
+            continue
+        if values is not None:
+            return what, values
+    if problem is not None:
+        raise problem
+    return None
 
 
 def closest(line: str, forms: Iterable[Form], most: int = 3) -> list[str]:
