@@ -51,6 +51,7 @@ from unicron.planner.problem import digest as problem_digest
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.05
+_RETRY_S = 1.0
 #: Decisions in a row that left everything as it was: a bug of ours, not to be repeated for ever.
 _VOID_MAX = 20
 
@@ -121,7 +122,7 @@ class Engine:
         self._bus.on_connection(self._on_lost, self._on_back)
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow)
-            self._history = await self._log.last_seq()
+            self._history = await self._end_of_log()
             await self._folded(self._history)
             self._watchman.on_duty = True
             await self._lead()
@@ -129,6 +130,15 @@ class Engine:
             group.start_soon(self._watch)
             group.start_soon(self._resend)
             group.start_soon(self._plan)
+
+    async def _end_of_log(self) -> Sequence:
+        """The last entry there is. Who begins while the log is away waits for it."""
+        while True:
+            try:
+                return await self._log.last_seq()
+            except LogUnreachable as error:
+                log.warning("waiting for the log: %s", error)
+                await self._clock.sleep(_RETRY_S)
 
     async def _follow(self) -> None:
         tail = self._log.read(1)
