@@ -1,4 +1,4 @@
-"""The running instance watches its invariants: it stops on a wrong state, and goes on afterwards."""
+"""The running instance watches its invariants: it stops on a wrong state and goes on later."""
 
 import logging
 
