@@ -9,7 +9,8 @@ from collections.abc import Sequence as SequenceOf
 
 from unicron import events as ev
 from unicron.controlplane.core.state import IncidentState
-from unicron.events import Envelope, NodeId, Recorded, Sequence, WorkerId, node_of
+from unicron.controlplane.replay.tracing import confirms, foreboding, process_on
+from unicron.events import Envelope, Recorded, Sequence, WorkerId
 
 
 def events_of(
@@ -43,7 +44,7 @@ class _Claim:
 
     def collect(self) -> set[int]:
         for seq in sorted(self._mine):
-            self._trace_back(seq)
+            self._mine.update(foreboding(self._log, seq))
         first, last = min(self._mine), self._incident.resolved or len(self._log)
         for recorded in self._log[first - 1 : last]:
             if recorded.envelope is not None and self._is_mine(recorded.envelope.body):
@@ -63,64 +64,6 @@ class _Claim:
                 self._requests.add(seq)
             case _:
                 pass
-
-    # --- What came before the evidence -----------------------------------------------------------
-
-    def _trace_back(self, seq: int) -> None:
-        envelope = self._log[seq - 1].envelope
-        if envelope is None:
-            return
-        match envelope.body:
-            case ev.NodeLost():
-                self._node_went_silent(seq, envelope.body)
-            case ev.WorkerExited(worker=worker, incarnation=incarnation):
-                self._connection_closed(seq, f"worker/{worker}/{incarnation}")
-            case _:
-                pass
-
-    def _connection_closed(self, before: int, client: str) -> None:
-        """The newest report about the client's connection, if it says closed."""
-        for recorded in reversed(self._log[: before - 1]):
-            body = recorded.envelope.body if recorded.envelope else None
-            match body:
-                case ev.ConnectionOpened(client=found) if found == client:
-                    return
-                case ev.ConnectionClosed(client=found) if found == client:
-                    self._mine.add(recorded.seq)
-                    return
-                case _:
-                    pass
-
-    def _node_went_silent(self, before: int, lost: ev.NodeLost) -> None:
-        """What made the node look lost: its suspicion, its closed connections."""
-        clients: dict[str, tuple[int, bool]] = {}  # slot or agent -> newest report, is it closed
-        exited: set[str] = set()
-        silent = True
-        for recorded in reversed(self._log[: before - 1]):
-            body = recorded.envelope.body if recorded.envelope else None
-            match body:
-                case ev.AgentStarted(node=node) if node == lost.node:
-                    break
-                case ev.NodeRecovered(node=node) if node == lost.node:
-                    silent = False
-                case ev.LeadershipTaken():
-                    silent = False  # it forgot the suspicions before it
-                case ev.NodeSuspected(node=node) if node == lost.node and silent:
-                    self._mine.add(recorded.seq)
-                case ev.DeadlinePassed(key=key) if silent and _confirms(key, lost.node):
-                    self._mine.add(recorded.seq)
-                case ev.WorkerExited(worker=worker) if node_of(worker) == lost.node:
-                    exited.add(worker)
-                case ev.ConnectionOpened(client=client) | ev.ConnectionClosed(client=client):
-                    name = _process_on(lost.node, client)
-                    if name and name not in clients:
-                        gone = isinstance(body, ev.ConnectionClosed)
-                        clients[name] = (recorded.seq, gone)
-                case _:
-                    pass
-        for name, (seq, gone) in clients.items():
-            if gone and name not in exited:
-                self._mine.add(seq)
 
     # --- What happened until it was over ---------------------------------------------------------
 
@@ -167,7 +110,7 @@ class _Claim:
 
     def _connected(self, client: str) -> bool:
         node = self._incident.node
-        if self._incident.severity == 1 and node is not None and _process_on(node, client):
+        if self._incident.severity == 1 and node is not None and process_on(node, client):
             return True
         lives = {f"worker/{worker}/{incarnation}" for worker, incarnation in self._started}
         return client in lives or client.startswith(f"worker/{self._incident.worker}/")
@@ -185,18 +128,4 @@ class _Claim:
             case "solve":
                 return name in {str(r) for r in self._requests}
             case _:
-                return self._incident.node is not None and _confirms(key, self._incident.node)
-
-
-def _confirms(key: str, node: NodeId) -> bool:
-    """Is it the wait for a second opinion about the node?"""
-    return key.startswith(f"confirm:{node}:")
-
-
-def _process_on(node: NodeId, client: str) -> str:
-    """``agent`` or the worker's name, if the client is a process of ours on the node."""
-    kind, _, rest = client.partition("/")
-    name = rest.rpartition("/")[0]
-    if kind == "agent" and name == node:
-        return "agent"
-    return name if kind == "worker" and node_of(WorkerId(name)) == node else ""
+                return self._incident.node is not None and confirms(key, self._incident.node)
