@@ -8,6 +8,8 @@ from unicron.controlplane.replay.belonging import events_of
 from unicron.controlplane.replay.folding import Folding
 from unicron.controlplane.replay.incidents import Incident, IncidentStory, Marks, StoryEvent
 from unicron.controlplane.replay.phrases import kind, one_line, phrase
+from unicron.controlplane.replay.recovery import recovery_of
+from unicron.controlplane.replay.steps import IncidentSteps
 from unicron.events import Generation, Recorded, Sequence, Source, TransitionOrdered
 
 _MS = 1_000_000
@@ -46,13 +48,22 @@ class IncidentBook:
     def story(self, incident: str) -> IncidentStory:
         """One incident, event by event. KeyError if there is none with this id."""
         known = self._incidents[ev.IncidentId(incident)]
-        named = self._named.get(known.incident, [])
-        mine = tuple(r for r in events_of(self._log, known, named) if r.seq not in self._twice)
+        mine = self._mine(known)
         start = mine[0].at_ns
         return IncidentStory(
             incident=_in_short(known, mine, self._log),
             events=tuple(_told(r, start, void=r.seq in self._void) for r in mine),
         )
+
+    def steps(self, incident: str) -> IncidentSteps:
+        """What its recovery took, step by step. KeyError if there is none with this id."""
+        known = self._incidents[ev.IncidentId(incident)]
+        return recovery_of(self._log, known, self._mine(known), self._void)
+
+    def _mine(self, known: IncidentState) -> tuple[Recorded, ...]:
+        """The events that belong to it, without repetitions."""
+        named = self._named.get(known.incident, [])
+        return tuple(r for r in events_of(self._log, known, named) if r.seq not in self._twice)
 
 
 def _told(recorded: Recorded, start_ns: int, *, void: bool) -> StoryEvent:
