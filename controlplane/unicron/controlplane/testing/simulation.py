@@ -28,6 +28,7 @@ from unicron.controlplane.testing.pace import Pace
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.solver import PretendedSolver
 from unicron.controlplane.testing.training import Training
+from unicron.controlplane.testing.truth import Truth
 from unicron.events import NodeId, Recorded, TaskSpec, TransitionOrdered, WorkerId
 
 CLUSTER = "sim"
@@ -62,6 +63,12 @@ class Simulation:
         self._specs = 0
         self._ports = 20_000
         self._healing = False
+        self._truth = Truth(self)
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._loop.time()
 
     @property
     def log(self) -> list[Recorded]:
@@ -106,7 +113,7 @@ class Simulation:
         self._agree()
         return Outcome(
             seed=self.options.seed,
-            seconds=self._loop.time(),
+            seconds=self.now_s,
             log=tuple(self.log),
             lines=tuple(self.lines),
             fired=dict(sorted(self.fired_kinds.items())),
@@ -116,11 +123,11 @@ class Simulation:
         )
 
     async def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
-        end = self._loop.time() + limit_s
-        while self._loop.time() < end and not self.violations:
+        end = self.now_s + limit_s
+        while self.now_s < end and not self.violations:
             if done():
                 return True
-            await asyncio.sleep(min(_LOOK_S, max(0.0, end - self._loop.time())))
+            await asyncio.sleep(min(_LOOK_S, max(0.0, end - self.now_s)))
         return False
 
     def _ended(self) -> bool:
@@ -155,7 +162,10 @@ class Simulation:
         except Exception as error:
             self.complain("fold_is_total", f"{type(error).__name__}: {error}", recorded.seq)
             raise
-        self.lines.append(trace.line(self._loop.time(), recorded, before, self.state))
+        self.lines.append(trace.line(self.now_s, recorded, before, self.state))
+        if self.state.void == before.void and self.state.duplicates == before.duplicates:
+            for name, what in self._truth.false_alarms(recorded):
+                self.complain(name, what, recorded.seq)
 
     def _raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """Nothing in a run may raise unheard."""
@@ -259,7 +269,7 @@ class Simulation:
             self._note(f"control/{name}", "the process begins again")
 
     def _note(self, who: str, what: str) -> None:
-        self.lines.append(trace.note(self._loop.time(), who, what))
+        self.lines.append(trace.note(self.now_s, who, what))
 
     # --- Faults and repairs -------------------------------------------------------------------
 
