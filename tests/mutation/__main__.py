@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.mutation import walk
 from tests.mutation.campaign import Campaign
-from tests.mutation.outcome import as_json, score, table, unnoticed
+from tests.mutation.outcome import as_json, score, table, unnoticed, unnoticed_in
 
 REPO = Path(__file__).resolve().parents[2]
 SUBJECT = "controlplane/unicron/controlplane/core"
@@ -36,6 +36,9 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the sample (0)")
     parser.add_argument(
         "--file", action="append", metavar="NAME", help="only this file; repeatable"
+    )
+    parser.add_argument(
+        "--again", type=Path, metavar="FILE", help="only what was not noticed in that --json FILE"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all outcomes there")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="mutants at a time (2)")
@@ -61,6 +64,9 @@ def main(argv: list[str]) -> int:
         return 2
     mutants = list(walk.all_mutants(chosen))
     all_of_them = len(mutants)
+    if asked.again is not None:
+        wanted = unnoticed_in(asked.again.read_text(encoding="utf-8"))
+        mutants = [m for m in mutants if (m.path.name, *m.diff()) in wanted]
     if asked.sample is not None and asked.sample < len(mutants):
         mutants = random.Random(asked.seed).sample(mutants, asked.sample)
     try:

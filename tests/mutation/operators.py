@@ -97,7 +97,7 @@ def unary(src: Source, node: ast.UnaryOp) -> Iterator[Change]:
 
 def calculated(src: Source, node: ast.BinOp) -> Iterator[Change]:
     """Another calculation; of a union, one side only."""
-    if _is_text(node.left) or _is_text(node.right):
+    if is_text(node.left) or is_text(node.right):
         return
     sign, other = CALCULATED[type(node.op)]
     at, text = src.between(node.left, node.right)
@@ -108,7 +108,8 @@ def calculated(src: Source, node: ast.BinOp) -> Iterator[Change]:
         yield src.start(node), src.end(node), f"({src.text(node.right)})"
 
 
-def _is_text(node: ast.expr) -> bool:
+def is_text(node: ast.expr) -> bool:
+    """A string, written out."""
     return isinstance(node, ast.JoinedStr) or (
         isinstance(node, ast.Constant) and isinstance(node.value, str)
     )

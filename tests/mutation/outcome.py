@@ -88,3 +88,14 @@ def as_json(outcomes: list[Outcome], base: Path, *, complete: bool) -> str:
     ]
     whole = {"score": round(score(outcomes), 2), "complete": complete, "mutants": found}
     return json.dumps(whole, indent=1) + "\n"
+
+
+def unnoticed_in(text: str) -> set[tuple[str, ...]]:
+    """File name and diff of each mutant that was not noticed, from what `as_json` gave. Lines may
+    have moved since, so their numbers don't count."""
+    found = json.loads(text)["mutants"]
+    return {
+        (Path(m["file"]).name, *m["diff"])
+        for m in found
+        if m["outcome"] in ("survived", "not covered")
+    }

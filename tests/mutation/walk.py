@@ -4,7 +4,7 @@
   variables, decorators, keywords of a class definition, `__all__`, docstrings;
 - assertions, since they state what can't happen, and the arguments of what is raised;
 - text for people: a string with a space in it or without a letter, an f-string with such a part
-  (and what is put into it), and what is passed as reason, what, why, fix, outcome, evidence or
+  (and what is put into it), what is added to a text, and what is passed as reason, what, why, fix, outcome, evidence or
   message.
 """
 
@@ -125,6 +125,8 @@ class _Walk(ast.NodeVisitor):
             return False
         if isinstance(node, ast.Assign):
             return _targets(node) <= self.bound
+        if isinstance(node, ast.AugAssign) and op.is_text(node.value):
+            return False
         kinds = (ast.Expr, ast.AugAssign, ast.For, ast.Raise, ast.Continue, ast.Break)
         return isinstance(node, kinds) or (isinstance(node, ast.Return) and not last)
 
@@ -192,7 +194,7 @@ class _Walk(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         """Another sign."""
-        if not op._is_text(node.value):
+        if not op.is_text(node.value):
             self.add("arithmetic", node, op.augmented(self.src, node))
         self.visit(node.value)
 
