@@ -114,6 +114,7 @@ NOT_NOW = {
     "an admission of who is in": ev.NodeAdmitted(node="n2", incarnation=1),
     "a return of who is in": ev.NodeReturned(node="n2", by="anna", reason="test"),
     "a request that nothing calls for": ev.PlanRequested(reason="test"),
+    "an answer to no request": solved(0),
 }
 
 
@@ -183,6 +184,9 @@ def test_decisions_about_plans_while_one_is_made():
     request = story.state.plan.request
     check(story, ev.PlanRequested(reason="again"))
     check(story, solved(request + 1))
+    wanted = story.state.plan.wanted
+    for key in (f"replan:{request}", f"replan:{wanted}", f"solve:{wanted}"):
+        check(story, ev.DeadlinePassed(key=key, limit_ms=1), void=False)
     check(story, ev.PlanDropped(request=request + 1, reason="test"))
     story.answer()
     check(story, solved(request))  # there is an answer already

@@ -143,7 +143,13 @@ def test_a_planner_that_fails_gets_a_pause():
         assert story.state.plan.failures == tried
         story.answer(error="crashed")
         story.settle()
-    assert waits(story) == ({f"replan:{story.state.plan.wanted}": limits.REPLAN_MS}, ())
+    pause = ({f"replan:{story.state.plan.wanted}": limits.REPLAN_MS}, ())
+    assert waits(story) == pause
+    limit(story, "replan")
+    story.settle()
+    story.answer(error="crashed")  # once more, and it pauses again
+    story.settle()
+    assert waits(story) == pause
 
 
 def test_the_longest_wait_is_the_agents_own_grace_and_more():

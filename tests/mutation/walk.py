@@ -4,8 +4,8 @@
   variables, decorators, keywords of a class definition, `__all__`, docstrings;
 - assertions, since they state what can't happen, and the arguments of what is raised;
 - text for people: a string with a space in it or without a letter, an f-string with such a part
-  (and what is put into it), what is added to a text, and what is passed as reason, what, why, fix, outcome, evidence or
-  message.
+  (and what is put into it), what is added to a text, and what is passed as reason, what, why, fix,
+  outcome, evidence or message.
 """
 
 import ast

@@ -230,7 +230,7 @@ def first(state: ClusterState, task: TaskState) -> Formation | None:
         members=members,
         iteration=0,
         store_node=_store(state, members, task.generation),
-        reason=f"{task.spec.task} {again if task.generation else 'starts'}",
+        reason=f"{task.spec.task} {again}",
     )
 
 
