@@ -64,7 +64,7 @@ def test_a_file_that_may_not_be_read(cli, log, monkeypatch):
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("unicron.controlplane.cli.log_source.read_history", refused)
+    monkeypatch.setattr(Path, "open", refused)
     done = cli("replay", "--log", log)
     assert done.exit_code == 2
     assert "log.ndjson can't be read (E-CONFIG-FILE)\nPermission denied\n" in done.stderr

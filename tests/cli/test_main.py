@@ -141,8 +141,10 @@ def run(*arguments, cwd, **environment):
 def test_exit_codes_of_the_process(log, tmp_path):
     assert run("replay", "--log", log, "--verify", cwd=tmp_path).returncode == 0
     content = (tmp_path / log).read_bytes()
-    (tmp_path / "cut.ndjson").write_bytes(content[:-200])
+    (tmp_path / "cut.ndjson").write_bytes(content[: content.rindex(b'{"seal"')])
     assert run("replay", "--log", "cut.ndjson", cwd=tmp_path).returncode == 1
+    (tmp_path / "half.ndjson").write_bytes(content[:-200])
+    assert run("replay", "--log", "half.ndjson", cwd=tmp_path).returncode == 2
     assert run("replay", "--log", "none.ndjson", cwd=tmp_path).returncode == 2
     done = run("replay", "--log", "nats://127.0.0.1:1", cwd=tmp_path)
     assert done.returncode == 3

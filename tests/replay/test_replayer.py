@@ -1,4 +1,5 @@
 import ast
+import itertools
 from pathlib import Path
 from typing import get_args
 
@@ -73,20 +74,28 @@ def test_a_void_decision_holds_and_is_listed():
     assert report.void == (void,)
 
 
-def test_no_state_is_kept_longer_than_needed():
-    judge = Judge(restless(3).log)
+def test_nothing_waits_longer_than_until_the_next_decision():
+    """So a log of any length is verified in the memory that its state takes."""
+    log = restless(3).log
+    judge = Judge()
     most = 0
-    keep = judge._keep
 
     def watched():
         nonlocal most
-        keep()
-        most = max(most, len(judge._kept))
+        for recorded in log:
+            most = max(most, len(judge._waiting))
+            yield recorded
 
-    judge._keep = watched
-    assert judge.first_divergence() is None
-    assert judge._kept == {}
-    assert 1 <= most <= 3
+    assert judge.first_divergence(watched()) is None
+    assert not judge._waiting
+    control = [0, *(r.seq for r in log if ".control." in r.subject), len(log) + 1]
+    assert 1 <= most <= max(b - a for a, b in itertools.pairwise(control))
+
+
+def test_what_decisions_vouch_for():
+    report = Replayer(NIGHT.log).verify()
+    assert report.vouched == NIGHT.log[DECIDED[-1] - 1].envelope.basis.decided_at
+    assert Replayer(NIGHT.log).replay().vouched == 0
 
 
 # --- Tampering -----------------------------------------------------------------------------------
@@ -218,7 +227,9 @@ def test_another_logic_version_than_the_leader_named():
 def test_a_decision_of_an_unknown_type_is_not_skipped():
     seq = seq_of(ev.IncidentOpened)
     forged = forging.with_bytes(NIGHT.log, seq, b"incident.opened.v1", b"incident.opened.v9")
-    assert "incident.opened.v9" in diverges(forged, at=seq, what="event").message
+    found = diverges(forged, at=seq, what="newer")
+    assert "incident.opened.v9" in found.message
+    assert "newer version" in found.why
 
 
 def test_a_decision_with_a_field_of_its_own():

@@ -19,7 +19,14 @@ from unicron.events.errors import (
     LogUnreachable,
     UnicronError,
 )
-from unicron.events.history import History, HistoryHeader, Seal, read_history, write_history
+from unicron.events.history import (
+    HistoryHeader,
+    Seal,
+    StateDigest,
+    write_history,
+    write_history_to,
+)
+from unicron.events.history_reader import History, HistoryReader, read_history
 from unicron.events.ids import (
     ClusterId,
     Generation,
@@ -169,14 +176,17 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "Entry",
     "History",
     "HistoryHeader",
+    "HistoryReader",
     "Recorded",
     "Seal",
+    "StateDigest",
     "UndecodableEvent",
     "UnknownEvent",
     "chain_of",
     "extend_chain",
     "read_history",
     "write_history",
+    "write_history_to",
     # Errors
     "ConfigError",
     "DecodeError",

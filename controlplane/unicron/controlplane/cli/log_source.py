@@ -1,8 +1,10 @@
 """LOG, as every command takes it: a history file, a folder that holds one, or a NATS address."""
 
+import contextlib
 import functools
 import os
 import shlex
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,13 +12,15 @@ from urllib.parse import urlsplit
 
 from unicron.events import (
     ConfigError,
+    HistoryReader,
     LogBroken,
     LogMismatch,
     LogUnreachable,
     Recorded,
-    read_history,
+    StateDigest,
     subjects,
 )
+from unicron.events.history_reader import unreadable
 
 if TYPE_CHECKING:  # brings nats and asyncio, which reading a file doesn't need
     from unicron.controlplane.runtime.jetstream import JetStreamLog
@@ -25,6 +29,8 @@ _SCHEMES: Final = ("nats://", "tls://")
 _DEFAULT_CLUSTER: Final = "demo"
 #: The next event of a log that is known to have one comes within this, or the log is unreachable.
 _NEXT_EVENT_S: Final = 10.0
+#: Entries of a stream that are handed over at once.
+_BATCH: Final = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +44,36 @@ class Log:
     events: tuple[Recorded, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenLog:
+    """A log that is being read: `items` can be gone through once, and each is checked before it
+    is handed out. `fold_version`: of the fold that computed the digests among them. `total`: how
+    many entries there are, None if only the end tells. `fraction()`: how much has been read, 0 to
+    1; None if nobody can tell."""
+
+    shown: str
+    cluster: str
+    birth: str
+    fold_version: int
+    items: Iterator[Recorded | StateDigest]
+    total: int | None
+    fraction: Callable[[], float | None]
+
+
+@contextlib.contextmanager
+def open_log(log: str, cluster: str | None) -> Iterator[OpenLog]:
+    """Read a log piece by piece, so that it need not fit into memory. Raises as read_log() does,
+    as late as when the entry is reached at which the log is broken."""
+    if cluster is not None:
+        subjects.check_cluster(cluster)
+    if log.startswith(_SCHEMES):
+        with _open_stream(log, cluster or _DEFAULT_CLUSTER) as opened:
+            yield opened
+    else:
+        with _open_file(_history_in(Path(log)), cluster) as opened:
+            yield opened
+
+
 def read_log(log: str, cluster: str | None) -> Log:
     """Read and check a whole log. `cluster`: the one it must be of; None: any for a file, "demo"
     for an address.
@@ -48,13 +84,9 @@ def read_log(log: str, cluster: str | None) -> Log:
         LogBroken: it was cut off or changed.
         LogUnreachable: the server stopped answering.
     """
-    if cluster is not None:
-        subjects.check_cluster(cluster)
-    if log.startswith(_SCHEMES):
-        import anyio
-
-        return anyio.run(functools.partial(_read_stream, log, cluster or _DEFAULT_CLUSTER))
-    return _read_file(_history_in(Path(log)), cluster)
+    with open_log(log, cluster) as opened:
+        events = tuple(item for item in opened.items if isinstance(item, Recorded))
+        return Log(shown=opened.shown, cluster=opened.cluster, birth=opened.birth, events=events)
 
 
 def _history_in(path: Path) -> Path:
@@ -72,76 +104,118 @@ def _history_in(path: Path) -> Path:
     )
 
 
-def _read_file(path: Path, cluster: str | None) -> Log:
-    try:
-        history = read_history(path)
-    except OSError as error:
-        raise ConfigError(
-            f"{path} can't be read",
-            why=error.strerror or str(error),
-            fix="check the path and its permissions",
-            code="E-CONFIG-FILE",
-        ) from error
-    header = history.header
-    if cluster is not None and header.cluster != cluster:
-        raise LogMismatch(
-            f"{path} is a log of cluster {header.cluster}, not of {cluster}",
-            fix=f"leave out --cluster, or say --cluster {header.cluster}",
-            code="E-LOG-CLUSTER",
+@contextlib.contextmanager
+def _open_file(path: Path, cluster: str | None) -> Iterator[OpenLog]:
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(path.open("rb"))
+            size = os.fstat(file.fileno()).st_size
+            reader = HistoryReader(str(path), file)
+        except OSError as error:
+            raise unreadable(path, error) from error
+        header = reader.header
+        if cluster is not None and header.cluster != cluster:
+            raise LogMismatch(
+                f"{path} is a log of cluster {header.cluster}, not of {cluster}",
+                fix=f"leave out --cluster, or say --cluster {header.cluster}",
+                code="E-LOG-CLUSTER",
+            )
+        if header.first_seq != 1:
+            raise LogMismatch(
+                f"{path} begins with event {header.first_seq}",
+                why="a state can only be folded from the first event on",
+                fix="export the whole log",
+                code="E-LOG-PART",
+            )
+        yield OpenLog(
+            shown=os.fspath(path),
+            cluster=header.cluster,
+            birth=header.birth,
+            fold_version=header.fold_version,
+            items=_of_file(path, reader),
+            total=None,
+            fraction=lambda: file.tell() / size if size else None,
         )
-    if header.first_seq != 1:
-        raise LogMismatch(
-            f"{path} begins with event {header.first_seq}",
-            why="a state can only be folded from the first event on",
-            fix="export the whole log",
-            code="E-LOG-PART",
-        )
-    return Log(
-        shown=os.fspath(path),
-        cluster=header.cluster,
-        birth=header.birth,
-        events=history.events,
-    )
 
 
-async def _read_stream(url: str, cluster: str) -> Log:
+def _of_file(path: Path, reader: HistoryReader) -> Iterator[Recorded | StateDigest]:
+    items = iter(reader)
+    while True:
+        try:
+            item = next(items, None)
+        except OSError as error:  # the disk fails in the middle of it
+            raise unreadable(path, error) from error
+        if item is None:
+            return
+        yield item
+
+
+@contextlib.contextmanager
+def _open_stream(url: str, cluster: str) -> Iterator[OpenLog]:
     """Everything up to the entry that is the last one now."""
+    from anyio.from_thread import start_blocking_portal
+
     from unicron.controlplane.runtime.jetstream import JetStreamLog
 
-    log = await JetStreamLog.connect(url, cluster, name="cli/reader", create=False)
-    try:
-        last = await log.last_seq()
-        return Log(
-            shown=_without_credentials(url),
-            cluster=cluster,
-            birth=await log.birth(),
-            events=await _read_to(log, last),
-        )
-    finally:
-        await log.close()
+    with start_blocking_portal() as portal:
+        connect = functools.partial(JetStreamLog.connect, name="cli/reader", create=False)
+        log = portal.call(connect, url, cluster)
+        try:
+            last = portal.call(log.last_seq)
+            birth = portal.call(log.birth)
+            batches = _batches(log, last)
+            read = 0
+
+            def items() -> Iterator[Recorded]:
+                nonlocal read
+                while read < last:
+                    for recorded in portal.call(anext, batches):
+                        read += 1
+                        yield recorded
+
+            try:
+                yield OpenLog(
+                    shown=_without_credentials(url),
+                    cluster=cluster,
+                    birth=birth,
+                    fold_version=0,
+                    items=items(),
+                    total=last,
+                    fraction=lambda: read / last if last else None,
+                )
+            finally:
+                portal.call(batches.aclose)
+        finally:
+            portal.call(log.close)
 
 
-async def _read_to(log: "JetStreamLog", last: int) -> tuple[Recorded, ...]:
+async def _batches(log: "JetStreamLog", last: int) -> AsyncGenerator[list[Recorded]]:
+    """The entries up to `last`, some at a time: each hand-over between threads costs."""
     import anyio
 
-    events: list[Recorded] = []
+    read = 0
     tail = log.read(1)
     try:
-        while len(events) < last:
+        while read < last:
+            batch: list[Recorded] = []
             with anyio.fail_after(_NEXT_EVENT_S):
-                events.append(await anext(tail))
+                while len(batch) < min(_BATCH, last - read):
+                    batch.append(await anext(tail))
+            read += len(batch)
+            yield batch
     except TimeoutError:
         raise LogUnreachable(
-            f"the log stopped answering after event {len(events)} of {last}",
+            f"the log stopped answering after event {read} of {last}",
             fix="check that the server runs, and try again",
         ) from None
     except StopAsyncIteration:
         raise LogBroken(
-            f"the log ended after event {len(events)} of {last}",
-            first_wrong=len(events) + 1,
+            f"the log ended after event {read} of {last}",
+            first_wrong=read + 1,
             code="E-LOG-SHORT",
         ) from None
-    return tuple(events)
+    finally:
+        await tail.aclose()
 
 
 def _without_credentials(url: str) -> str:
@@ -149,7 +223,7 @@ def _without_credentials(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
 
 
-def log_arguments(log: Log) -> str:
+def log_arguments(log: Log | OpenLog) -> str:
     """The arguments that read the same log again, for commands to copy."""
     name = f"--log {shlex.quote(log.shown)}"
     return f"{name} --cluster {log.cluster}" if log.shown.startswith(_SCHEMES) else name

@@ -1,17 +1,44 @@
-"""`unicron replay`: fold a log again, and with --verify decide again and compare."""
+"""`unicron replay`: fold a log again, decide again and compare, or write it into a file."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from unicron.controlplane.cli import options
-from unicron.controlplane.cli.failure import NO, YES
+from unicron.controlplane.cli.failure import NO, UNUSABLE, YES
 from unicron.controlplane.cli.output import emit, number
 
 if TYPE_CHECKING:  # what takes long to import is imported once the arguments are known to be good
-    from unicron.controlplane.cli.log_source import Log
+    from unicron.controlplane.cli.exporting import Exported
+    from unicron.controlplane.cli.log_source import OpenLog
     from unicron.controlplane.core.state import ClusterState
     from unicron.controlplane.replay import Divergence, ReplayReport
+    from unicron.events import Recorded, StateDigest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The options."""
+
+    log: str
+    cluster: str | None
+    verify: bool
+    until: int | None
+    file: str | None
+    force: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What came of it. `log_events`: entries that the log holds, None if they weren't counted."""
+
+    log: "OpenLog"
+    report: "ReplayReport"
+    state: "ClusterState"
+    log_events: int | None
 
 
 @click.command()
@@ -20,74 +47,137 @@ if TYPE_CHECKING:  # what takes long to import is imported once the arguments ar
 @click.option(
     "--until", callback=options.sequence, metavar="SEQ", help="Stop there; print the state."
 )
+@click.option(
+    "--export",
+    "file",
+    metavar="FILE",
+    help="Write the log into a history file that shows if it is touched; - is stdout.",
+)
+@click.option("--force", is_flag=True, help="With --export: replace FILE if it is there.")
 @options.json_option
 @options.verbose_option
 @click.pass_context
-def replay(
-    ctx: click.Context,
-    log: str,
-    cluster: str | None,
-    verify: bool,
-    until: int | None,
-    as_json: bool,
-) -> None:
+def replay(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     """Fold a log from its first event on, as every control plane does.
 
     With --verify every decision is made again on the state it was made on: what was read then
     (the chain), the state (its digest) and the decision itself must be what the log holds. Exit
     code 1 and the first wrong sequence if not.
+
+    With --export the log, or its beginning up to --until, is written into a file whole or not at
+    all, and read back; --verify then verifies what was written.
     """
-    from unicron.controlplane.cli.log_source import read_log
-    from unicron.controlplane.replay import Replayer
+    asked = Asked(**given)
+    _check(asked, as_json=as_json)
+    written = _export(asked) if asked.file is not None else None
+    if asked.file is not None and written is None:
+        return  # it went down a pipe: whoever reads it there verifies it
+    if written is not None:
+        asked = replace(asked, log=written.file, cluster=None)
+    done = _replay(asked)
+    emit(_as_json(asked, done, written) if as_json else _as_text(asked, done, written))
+    found = done.report.divergence
+    ctx.exit(YES if found is None else UNUSABLE if found.what == "newer" else NO)
 
-    content = read_log(log, cluster)
-    replayer = Replayer(content.events)
-    report = replayer.verify(until) if verify else replayer.replay(until)
-    state = replayer.state_at(report.last_seq) if until is not None else None
-    if as_json:
-        emit(_as_json(content, report, until, state))
-    else:
-        emit(_as_text(content, report, state))
-    ctx.exit(YES if report.divergence is None else NO)
+
+def _check(asked: Asked, *, as_json: bool) -> None:
+    if asked.force and asked.file is None:
+        raise click.UsageError("--force goes with --export FILE.")
+    if asked.file == "-" and (asked.verify or as_json):
+        raise click.UsageError(
+            "with --export - nothing but the log goes to stdout: leave out --verify and --json, "
+            "or export into a file."
+        )
 
 
-def _as_json(
-    log: "Log", report: "ReplayReport", until: int | None, state: "ClusterState | None"
-) -> str:
+@contextmanager
+def _opened(
+    asked: Asked, what: str
+) -> "Iterator[tuple[OpenLog, Iterator[Recorded | StateDigest]]]":
+    from unicron.controlplane.cli.log_source import open_log
+    from unicron.controlplane.cli.progress import watched
+
+    with open_log(asked.log, asked.cluster) as opened:
+        yield opened, watched(what, opened.items, opened.fraction)
+
+
+def _export(asked: Asked) -> "Exported | None":
+    from unicron.controlplane.cli.exporting import export, up_to
+
+    assert asked.file is not None
+    with _opened(asked, "export") as (opened, items):
+        return export(opened, up_to(items, asked.until), asked.file, force=asked.force)
+
+
+def _replay(asked: Asked) -> Replayed:
+    from unicron.controlplane.replay import replay_once
+    from unicron.events import Recorded
+
+    read = 0
+
+    def counted() -> "Iterator[Recorded | StateDigest]":
+        nonlocal read
+        for item in items:
+            read += isinstance(item, Recorded)
+            yield item
+
+    with _opened(asked, "verify" if asked.verify else "replay") as (opened, items):
+        everything = counted()
+        report, state = replay_once(
+            everything, verify=asked.verify, until=asked.until, fold_version=opened.fold_version
+        )
+        total = opened.total
+        if total is None and report.divergence is None:  # a file is also checked beyond --until
+            for _ in everything:
+                pass
+            total = read
+    return Replayed(log=opened, report=report, state=state, log_events=total)
+
+
+def _as_json(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     import msgspec
 
-    fields: dict[str, Any] = msgspec.to_builtins(report)
+    fields: dict[str, Any] = msgspec.to_builtins(done.report)
     document = {
         "schema": "unicron.replay/1",
-        "ok": report.divergence is None,
-        "log": log.shown,
-        "cluster": log.cluster,
-        "birth": log.birth,
-        "log_events": len(log.events),
-        "until": until,
+        "ok": done.report.divergence is None,
+        "log": done.log.shown,
+        "cluster": done.log.cluster,
+        "birth": done.log.birth,
+        "log_events": done.log_events,
+        "until": asked.until,
         **fields,
-        "state": state,
+        "export": None if written is None else {"file": written.file, "bytes": written.size},
+        "state": done.state if asked.until is not None else None,
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode()
 
 
-def _as_text(log: "Log", report: "ReplayReport", state: "ClusterState | None") -> str:
+def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     from unicron.controlplane.replay.phrases import one_line
 
+    log, report = done.log, done.report
+    lines = [] if written is None else [_export_line(written)]
     mark, verdict = _verdict(log, report)
-    lines = [f"{mark}{one_line(verdict)}"]
+    lines.append(f"{mark}{one_line(verdict)}")
     if report.divergence is not None:
         lines += [f"  {one_line(line)}" for line in _divergence(report.divergence)]
-    lines += ["", *(f"{name:<11}{one_line(text)}" for name, text in _counts(log, report))]
-    if state is not None:
+    lines += ["", *(f"{name:<11}{one_line(text)}" for name, text in _counts(done))]
+    if asked.until is not None:
         from unicron.controlplane.cli.state_text import state_lines
 
-        lines += ["", *state_lines(state)]
+        lines += ["", *state_lines(done.state)]
     lines += ["", f"next: {_next(log, report)}"]
     return "\n".join(lines)
 
 
-def _verdict(log: "Log", report: "ReplayReport") -> tuple[str, str]:
+def _export_line(written: "Exported") -> str:
+    mark = click.style("+ exported ", fg="green", bold=True)
+    count = number(written.seal.events)
+    return f"{mark}{count} events into {written.file} ({number(written.size)} bytes)"
+
+
+def _verdict(log: "OpenLog", report: "ReplayReport") -> tuple[str, str]:
     """The first line: a mark for a reader in a hurry, and the rest."""
     if report.divergence is not None:
         mark = click.style("x diverges ", fg="red", bold=True)
@@ -96,8 +186,10 @@ def _verdict(log: "Log", report: "ReplayReport") -> tuple[str, str]:
     if report.verified is None:
         return "", f"folded {upto}; nothing was compared"
     mark = click.style("+ holds ", fg="green", bold=True)
-    decided = number(report.redecided)
-    return mark, f"for {upto}: {decided} decisions decided again, all as the log has them"
+    again = f"{number(report.redecided)} decisions decided again, all as the log has them"
+    if report.other_versions:
+        again += f"; {number(report.other_versions)} of other versions only folded"
+    return mark, f"for {upto}: {again}"
 
 
 def _divergence(found: "Divergence") -> list[str]:
@@ -109,21 +201,24 @@ def _divergence(found: "Divergence") -> list[str]:
     return lines
 
 
-def _counts(log: "Log", report: "ReplayReport") -> list[tuple[str, str]]:
-    r = report
+def _counts(done: Replayed) -> list[tuple[str, str]]:
+    log, r = done.log, done.report
     decisions = (
         f"{number(r.inputs)} inputs, {number(r.redecided)} decided again, "
         f"{number(r.other_versions)} of other versions; "
         f"{number(r.foreign)} with other events in between"
     )
+    total = "" if done.log_events is None else f" of {number(done.log_events)}"
     lines = [
         ("log", f"{log.shown}, cluster {log.cluster}, born {log.birth}"),
-        ("events", f"{number(r.events)} of {number(len(log.events))}"),
+        ("events", f"{number(r.events)}{total}"),
         ("decisions", f"{number(r.decisions)}: {decisions}"),
         ("void", _some(r.void)),
         ("digest", r.digest),
         ("chain", r.chain),
     ]
+    if r.verified is not None:
+        lines.append(("vouched", _vouched(r)))
     if r.duplicates:
         lines.append(("duplicates", _some(r.duplicates)))
     lines += [("gap", f"#{g.seq}: {g.who} lacks its {g.first} to {g.last}") for g in r.gaps[:5]]
@@ -134,6 +229,14 @@ def _counts(log: "Log", report: "ReplayReport") -> list[tuple[str, str]]:
     return lines
 
 
+def _vouched(report: "ReplayReport") -> str:
+    """How far later decisions say that nothing was changed."""
+    compared = f"; {number(report.digests)} digests compared" if report.digests else ""
+    if not report.vouched:
+        return f"no decision covers what stands before it{compared}"
+    return f"up to #{number(report.vouched)} by the decisions after it{compared}"
+
+
 def _some(sequences: tuple[int, ...]) -> str:
     """``2: #7, #9``; many are cut short."""
     listed = ", ".join(f"#{number(seq)}" for seq in sequences[:8])
@@ -141,7 +244,7 @@ def _some(sequences: tuple[int, ...]) -> str:
     return f"{len(sequences)}: {listed}{more}" if sequences else "0"
 
 
-def _next(log: "Log", report: "ReplayReport") -> str:
+def _next(log: "OpenLog", report: "ReplayReport") -> str:
     from unicron.controlplane.cli.log_source import log_arguments
 
     arguments = log_arguments(log)

@@ -4,9 +4,11 @@ Pure: everything here is a function of the entries of a log. No network, no cloc
 """
 
 from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
+from unicron.controlplane.replay.export import export_history
 from unicron.controlplane.replay.folding import Folding, SourceGap, Unread
 from unicron.controlplane.replay.incidents import Incident, IncidentStory, StoryEvent
-from unicron.controlplane.replay.replayer import Replayer, ReplayReport
+from unicron.controlplane.replay.replayer import Replayer, ReplayReport, replay_once
+from unicron.controlplane.replay.steps import IncidentSteps, RankStep, Step, Transition
 from unicron.controlplane.replay.views import IncidentBook
 
 __all__ = [
@@ -14,11 +16,17 @@ __all__ = [
     "Folding",
     "Incident",
     "IncidentBook",
+    "IncidentSteps",
     "IncidentStory",
+    "RankStep",
     "ReplayDivergence",
     "ReplayReport",
     "Replayer",
     "SourceGap",
+    "Step",
     "StoryEvent",
+    "Transition",
     "Unread",
+    "export_history",
+    "replay_once",
 ]

@@ -15,9 +15,11 @@ _VALUE_MAX = 80
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """The first entry of a log that isn't what replay makes of it.
 
-    `what`: ``event`` (can't be read), ``subject``, ``basis``, ``fence``, ``term``, ``version``,
-    ``chain``, ``state``, ``decision`` or ``fold``. `expected` is what replay gives, `actual` what
-    the log holds; `diff` says field by field where they differ.
+    `what`: ``event`` (can't be read), ``newer`` (of a type that only a newer version knows),
+    ``subject``, ``basis``, ``fence``, ``term``, ``version``, ``chain``, ``state``, ``decision``,
+    ``digest`` (of a history file) or ``fold``. `expected` is what replay gives, `actual` what the
+    log holds; `diff` says field by field where they differ. `since`: if not 0, `seq` shows that an
+    entry from `since` on is wrong, and nothing in the log says which.
     """
 
     seq: Sequence
@@ -27,6 +29,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     actual: str = ""
     diff: tuple[str, ...] = ()
     why: str = ""
+    since: Sequence = Sequence(0)
 
 
 class ReplayDivergence(UnicronError):

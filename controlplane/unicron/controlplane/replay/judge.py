@@ -2,11 +2,16 @@
 
 What is compared for every decision: its basis is there and names an entry before it with no other
 decision in between; the chain and the state's digest at `decided_at`; and what decide() gives on
-that state. The first difference is the answer. A decision of another logic version isn't decided
-again, and digests are compared only within one fold version.
+that state. A history file's own digests are compared as well. The first difference is the answer.
+A decision of another logic version isn't decided again, and digests are compared only within one
+fold version.
+
+One pass, and no state is kept: entries wait unfolded until the next decision says at which of
+them it was made.
 """
 
-from collections import Counter
+from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from unicron.controlplane.core.decide import decide
@@ -35,8 +40,10 @@ from unicron.events import (
     PlanSolved,
     Recorded,
     Sequence,
+    StateDigest,
     TaskStalled,
     TaskSubmitted,
+    UnknownEvent,
     WorkerSlow,
     decode,
     subjects,
@@ -59,11 +66,13 @@ INPUTS: Final[tuple[type[Decision], ...]] = (
 
 
 class Tally:
-    """Counts over the entries that were read."""
+    """Counts over the entries that were read. `vouched`: the last entry that a decision's chain
+    covers, all before it included; `digests`: those of the file that were compared."""
 
     def __init__(self) -> None:
         self.events = self.decisions = self.inputs = self.foreign = 0
-        self.redecided = self.other_versions = 0
+        self.redecided = self.other_versions = self.digests = 0
+        self.vouched = 0
 
     def count(self, recorded: Recorded) -> None:
         self.events += 1
@@ -77,48 +86,84 @@ class Tally:
 
 
 class Judge:
-    """One verification. Keeps the old states that decisions to come name, and no others."""
+    """One verification. `fold_version`: of the fold that computed the file's digests."""
 
-    def __init__(self, events: list[Recorded]) -> None:
+    def __init__(self, fold_version: int = FOLD_VERSION) -> None:
         self.folding = Folding()
         self.tally = Tally()
-        self._events = events
-        self._needed: Counter[int] = Counter(
-            r.envelope.basis.decided_at for r in events if r.envelope and r.envelope.basis
-        )
-        self._kept: dict[int, tuple[ClusterState, bytes]] = {}
+        self._fold_version = fold_version
+        self._waiting: deque[Recorded | StateDigest] = deque()  # taken in, not folded yet
         self._control = 0  # last entry of the control tree
-        self._agreed = 0  # newest `decided_at` whose chain was right
         self._terms: dict[int, LeadershipTaken] = {}
-        self._keep()
 
-    def first_divergence(self) -> Divergence | None:
-        for recorded in self._events:
-            found = self._judge(recorded)
+    def first_divergence(self, items: Iterable[Recorded | StateDigest]) -> Divergence | None:
+        """Take in all of `items`, or those up to the first difference.
+
+        Raises:
+            LogBroken: they aren't #1, #2, … without a hole.
+        """
+        for item in items:
+            found = self._take_in(item)
             if found is not None:
                 return found
-            self.tally.count(recorded)
+        return self._fold_to(None)
+
+    def _take_in(self, item: Recorded | StateDigest) -> Divergence | None:
+        if isinstance(item, StateDigest) or not _speaks(item):
+            self._waiting.append(item)
+            return None
+        basis = item.envelope.basis if item.envelope is not None else None
+        found = self._fold_to(basis.decided_at if basis is not None else item.seq - 1)
+        at = (self.folding.state, self.folding.chain)
+        found = found or self._fold_to(item.seq - 1) or self._judge(item, *at)
+        if found is None:
+            self._waiting.append(item)
+            found = self._fold_to(item.seq)
+            if subjects.tree_of(item.subject) == "control":
+                self._control = item.seq
+        return found
+
+    def _fold_to(self, seq: int | None) -> Divergence | None:
+        """Fold what waits, up to the entry `seq`; None: all of it."""
+        while self._waiting and (seq is None or self._waiting[0].seq <= seq):
+            item = self._waiting.popleft()
+            if isinstance(item, StateDigest):
+                found = self._compared(item)
+                if found is not None:
+                    return found
+                continue
             try:
-                self.folding.step(recorded)
+                self.folding.step(item)
             except ReplayDivergence as error:
                 return error.divergence
-            self._keep()
-            if subjects.tree_of(recorded.subject) == "control":
-                self._control = recorded.seq
+            self.tally.count(item)
         return None
 
-    def _keep(self) -> None:
-        if self._needed[self.folding.state.seq]:
-            self._kept[self.folding.state.seq] = (self.folding.state, self.folding.chain)
+    def _compared(self, item: StateDigest) -> Divergence | None:
+        if self._fold_version != FOLD_VERSION:
+            return None
+        self.tally.digests += 1
+        expected = digest(self.folding.state)
+        if item.state_digest == expected:
+            return None
+        return Divergence(
+            seq=Sequence(item.seq),
+            what="digest",
+            message=f"the state after #{item.seq} isn't the one whose digest the file holds",
+            why="the events are the same, so the fold differs, or the digest was changed",
+            expected=expected,
+            actual=item.state_digest,
+        )
 
-    def _judge(self, recorded: Recorded) -> Divergence | None:
+    def _judge(self, recorded: Recorded, state: ClusterState, chain: bytes) -> Divergence | None:
+        """`state` and `chain` are those at the decision's `decided_at`, if it has one."""
         seq, envelope = recorded.seq, recorded.envelope
         control = subjects.tree_of(recorded.subject) == "control"
         if control:  # here every field counts: what isn't understood may have decided something
             try:
                 decode(recorded.subject, recorded.data, strict=True)
             except DecodeError as error:
-                return Divergence(seq=seq, what="event", message=error.what, why=error.why)
+                return self._unread(recorded, error)
         if envelope is None or not isinstance(envelope.body, Decision):
             return None
         if not control:
@@ -134,9 +179,23 @@ class Judge:
         if envelope.basis is None:
             message = f"{_name(envelope)} has no basis: nothing says what it was decided on"
             return Divergence(seq=seq, what="basis", message=message)
-        return self._decision(seq, envelope, envelope.basis)
+        return self._decision(seq, envelope, envelope.basis, state, chain)
 
-    def _decision(self, seq: Sequence, envelope: Envelope, basis: Basis) -> Divergence | None:
+    def _unread(self, recorded: Recorded, error: DecodeError) -> Divergence:
+        if not isinstance(recorded.entry, UnknownEvent):
+            return Divergence(seq=recorded.seq, what="event", message=error.what, why=error.why)
+        leader = self._terms.get(self.folding.state.term)
+        writer = f"unicron {leader.version}" if leader and leader.version else "its version"
+        return Divergence(
+            seq=recorded.seq,
+            what="newer",
+            message=f"{error.what}: from here on nothing can be judged",
+            why=f"it was written by a newer version; {writer} led then and can read it",
+        )
+
+    def _decision(
+        self, seq: Sequence, envelope: Envelope, basis: Basis, state: ClusterState, chain: bytes
+    ) -> Divergence | None:
         at = basis.decided_at
         name = _name(envelope)
         if not self._control <= at < seq:
@@ -150,7 +209,6 @@ class Judge:
                 actual=f"#{at}",
             )
         leadership = self._terms.get(envelope.term)
-        state, chain = self._take(at)
         if leadership is None or state.term != envelope.term:
             return Divergence(
                 seq=seq,
@@ -171,23 +229,17 @@ class Judge:
             seq, envelope, basis, state, leadership
         )
 
-    def _take(self, at: int) -> tuple[ClusterState, bytes]:
-        found = self._kept[at]
-        self._needed[at] -= 1
-        if not self._needed[at]:
-            del self._kept[at]
-        return found
-
     def _basis(
         self, seq: Sequence, basis: Basis, state: ClusterState, chain: bytes
     ) -> Divergence | None:
-        at = basis.decided_at
+        at, vouched = basis.decided_at, self.tally.vouched
         if basis.chain != chain.hex():
             return Divergence(
                 seq=seq,
                 what="chain",
                 message=f"the log up to #{at} isn't the one that was read when this was decided",
-                why=f"an event in #{self._agreed + 1} to #{at} was changed, or this one was",
+                why=f"an event in #{vouched + 1} to #{at} was changed, or this one was",
+                since=Sequence(vouched + 1),
                 expected=chain.hex(),
                 actual=basis.chain,
             )
@@ -198,12 +250,12 @@ class Judge:
                     seq=seq,
                     what="state",
                     message=f"the state at #{at} isn't the one this was decided on",
-                    why=f"the events are the same, so the fold differs after #{self._agreed}, "
+                    why=f"the events are the same, so the fold differs after #{vouched}, "
                     "or this digest was changed",
                     expected=expected,
                     actual=basis.state_digest,
                 )
-        self._agreed = max(self._agreed, at)
+        self.tally.vouched = max(vouched, at)
         return None
 
     def _again(
@@ -264,6 +316,13 @@ def _fields(verdict: Verdict) -> dict[str, object]:
 def _as_decision(envelope: Envelope) -> AnyDecision:
     assert isinstance(envelope.body, Decision)
     return envelope.body
+
+
+def _speaks(recorded: Recorded) -> bool:
+    """Is it a decision, or does it stand where only decisions may?"""
+    envelope = recorded.envelope
+    decision = envelope is not None and isinstance(envelope.body, Decision)
+    return decision or subjects.tree_of(recorded.subject) == "control"
 
 
 def _name(envelope: Envelope) -> str:

@@ -1,16 +1,17 @@
 """A log, folded again and judged: what an embedder calls, and what it gets back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
+from itertools import takewhile
 
 import msgspec
 
 from unicron.controlplane.core.fold import digest
-from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
 from unicron.controlplane.replay.folding import Folding, SourceGap, Unread, out_of_order
 from unicron.controlplane.replay.judge import Judge, Tally
-from unicron.events import ConfigError, Recorded, Sequence
+from unicron.events import ConfigError, Recorded, Sequence, StateDigest
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +19,9 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `foreign`: decisions with other entries between their `decided_at` and themselves.
     `other_versions`: decisions not decided again because another version of decide() or of the
-    fold made them. `verified`: None if nothing was compared.
+    fold made them. `digests`: those of the history file that were compared. `vouched`: the last
+    entry that the chain in a later decision covers; what was changed after it shows only in a
+    file's seal. `verified`: None if nothing was compared.
     """
 
     verified: bool | None
@@ -35,6 +38,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[Unread, ...]
     digest: str
     chain: str
+    digests: int = 0
+    vouched: Sequence = Sequence(0)
     divergence: Divergence | None = None
 
     def require(self) -> None:
@@ -72,13 +77,7 @@ class Replayer:
 
     def replay(self, until: int | None = None) -> ReplayReport:
         """Fold only. Raises as state_at() does."""
-        if until is not None:
-            self._check_reaches(until)
-        folding, tally = Folding(), Tally()
-        for recorded in self._up_to(until):
-            tally.count(recorded)
-            folding.step(recorded)
-        return _report(folding, tally, verified=None)
+        return replay_once(self._events, verify=False, until=until)[0]
 
     def verify(self, until: int | None = None) -> ReplayReport:
         """Fold and compare every decision up to the first difference, which is in the report.
@@ -86,25 +85,58 @@ class Replayer:
         Raises:
             ConfigError: the log doesn't reach up to `until`.
         """
-        if until is not None:
-            self._check_reaches(until)
-        judge = Judge(list(self._up_to(until)))
-        divergence = judge.first_divergence()
-        return _report(
-            judge.folding, judge.tally, verified=divergence is None, divergence=divergence
-        )
-
-    def _up_to(self, until: int | None) -> Iterator[Recorded]:
-        return (r for r in self._events if until is None or r.seq <= until)
+        return replay_once(self._events, verify=True, until=until)[0]
 
     def _check_reaches(self, seq: int) -> None:
         if not 0 <= seq <= len(self._events):
-            raise ConfigError(
-                f"the log has no event #{seq}",
-                why=f"it ends with #{len(self._events)}",
-                fix=f"give a sequence from 0 to {len(self._events)}",
-                code="E-REPLAY-UNTIL",
-            )
+            raise _too_short(seq, len(self._events))
+
+
+def replay_once(
+    items: Iterable[Recorded | StateDigest],
+    *,
+    verify: bool,
+    until: int | None = None,
+    fold_version: int = FOLD_VERSION,
+) -> tuple[ReplayReport, ClusterState]:
+    """One pass over a log that need not fit into memory; its report and the state at its end.
+
+    `items`: the entries from the first one on and, of a history file, the digests between them;
+    `fold_version`: of the fold that computed those. Raises as Replayer does.
+    """
+    if until is not None:
+        if until < 0:
+            raise _too_short(until, 0)
+        items = takewhile(lambda item: item.seq <= until, items)
+    if not verify:
+        folding, tally = _folded(items)
+        report = _report(folding, tally, verified=None)
+    else:
+        judge = Judge(fold_version)
+        found = judge.first_divergence(items)
+        folding = judge.folding
+        report = _report(folding, judge.tally, verified=found is None, divergence=found)
+    if report.divergence is None and until is not None and report.last_seq < until:
+        raise _too_short(until, report.last_seq)
+    return report, folding.state
+
+
+def _folded(items: Iterable[Recorded | StateDigest]) -> tuple[Folding, Tally]:
+    folding, tally = Folding(), Tally()
+    for item in items:
+        if isinstance(item, Recorded):
+            folding.step(item)
+            tally.count(item)
+    return folding, tally
+
+
+def _too_short(seq: int, last: int) -> ConfigError:
+    return ConfigError(
+        f"the log has no event #{seq}",
+        why=f"it ends with #{last}",
+        fix=f"give a sequence from 0 to {last}",
+        code="E-REPLAY-UNTIL",
+    )
 
 
 def _report(
@@ -129,5 +161,7 @@ def _report(
         unread=tuple(folding.unread),
         digest=digest(folding.state),
         chain=folding.chain.hex(),
+        digests=tally.digests,
+        vouched=Sequence(tally.vouched),
         divergence=divergence,
     )

@@ -1,0 +1,254 @@
+"""Reading history files: every line is checked before anything is made of it.
+
+The rule by which the first wrong sequence is found: what must stand on each line is known from the
+lines before it (event k, then the digest after k where the header calls for one, then event k+1 or
+the seal), and its check covers all of them. The first line that isn't that names its k; 0 is the
+header. So a file that was edited is refused at the first edited line, whatever comes after it.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+import msgspec
+
+from unicron.events.chain import extend_chain
+from unicron.events.codec import record
+from unicron.events.errors import ConfigError, LogBroken, LogMismatch
+from unicron.events.history import (
+    HISTORY_FORMAT,
+    DigestLine,
+    EventLine,
+    HistoryHeader,
+    Seal,
+    SealLine,
+    StateDigest,
+    out_of_order,
+)
+from unicron.events.recorded import Recorded
+
+_AGAIN = "get the history again from the log"
+_COPY = "copy or export it again"
+_SEAL_BEGINS = b'{"seal":'
+_event_decoder = msgspec.json.Decoder(EventLine)
+_digest_decoder = msgspec.json.Decoder(DigestLine)
+_seal_decoder = msgspec.json.Decoder(SealLine)
+
+#: What a history holds, in the order of its lines.
+Item: TypeAlias = Recorded | StateDigest
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """A file's content, checked. `digests`: those in the file, and the seal's if it has one."""
+
+    header: HistoryHeader
+    events: tuple[Recorded, ...]
+    seal: Seal
+    digests: tuple[StateDigest, ...] = ()
+
+
+def read_history(path: Path, *, strict: bool = False) -> History:
+    """Read and check a whole file. `strict` as in decode().
+
+    ConfigError if there is no such file or it can't be read, LogMismatch if it is no history or
+    of a newer format, LogBroken with the first wrong sequence if it was cut off or changed.
+    """
+    events: list[Recorded] = []
+    digests: list[StateDigest] = []
+    try:
+        with path.open("rb") as file:
+            reader = HistoryReader(str(path), file, strict=strict)
+            for item in reader:
+                if isinstance(item, Recorded):
+                    events.append(item)
+                else:
+                    digests.append(item)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    assert reader.seal is not None
+    return History(
+        header=reader.header, events=tuple(events), seal=reader.seal, digests=tuple(digests)
+    )
+
+
+def unreadable(path: Path, error: OSError) -> ConfigError:
+    """What to say of a file that the system doesn't let us read."""
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(
+            f"there is no history file {path}",
+            fix="give the path that the export or the demo printed",
+            code="E-CONFIG-FILE",
+        )
+    if isinstance(error, IsADirectoryError):
+        return ConfigError(
+            f"{path} is a folder, not a history file",
+            fix="give the path of the .ndjson file in it",
+            code="E-CONFIG-FILE",
+        )
+    return ConfigError(
+        f"{path} can't be read",
+        why=error.strerror or str(error),
+        fix="check the path and its permissions",
+        code="E-CONFIG-FILE",
+    )
+
+
+class HistoryReader:
+    """One pass over the lines of a file. The header is read at once; iterating gives events and
+    digests as their lines are checked, the seal's digest last; `seal` is known after that.
+
+    Raises as read_history() does, except that an OSError comes as it is.
+    """
+
+    def __init__(self, name: str, lines: Iterable[bytes], *, strict: bool = False) -> None:
+        self._name = name
+        self._lines = iter(lines)
+        self._strict = strict
+        self._check = hashlib.sha256()
+        self._place = "the header"
+        self._expected = 0  # the sequence of `_place`
+        self._chain = b""
+        self.seal: Seal | None = None
+        self.header = self._read_header(next(self._lines, b""))
+
+    def __iter__(self) -> Iterator[Item]:
+        self._chain = bytes.fromhex(self.header.chain_before)
+        seq = self.header.first_seq
+        while True:
+            self._expect(seq, f"event {seq}")
+            content = self._verified(self._next_line())
+            if content.startswith(_SEAL_BEGINS):
+                yield from self._end(content)
+                return
+            event = self._event(content)
+            self._chain = extend_chain(self._chain, event.seq, event.subject, event.data)
+            yield event
+            if self.header.digest_due(seq):
+                self._expect(seq, f"the digest after event {seq}")
+                yield self._digest(self._verified(self._next_line()))
+            seq += 1
+
+    def _expect(self, seq: int, place: str) -> None:
+        self._expected, self._place = seq, place
+
+    def _next_line(self) -> bytes:
+        line = next(self._lines, None)
+        if line is not None:
+            return line
+        raise LogBroken(
+            f"{self._name} ends before {self._place}, without its seal",
+            first_wrong=self._expected,
+            why="the file is cut off",
+            fix=_COPY,
+            code="E-LOG-SHORT",
+        )
+
+    def _read_header(self, line: bytes) -> HistoryHeader:
+        try:
+            probe = msgspec.json.decode(line, type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            probe = {}
+        version = probe.get("unicron_history")
+        if not isinstance(version, int):
+            raise LogMismatch(
+                f"{self._name} is no unicron history",
+                why='its first line must begin {"unicron_history": …}' if line else "it is empty",
+                fix="give a file that unicron replay --export or the demo wrote",
+                code="E-LOG-FORMAT",
+            )
+        if version > HISTORY_FORMAT:
+            raise LogMismatch(
+                f"{self._name} has history format {version}; "
+                f"this version reads up to {HISTORY_FORMAT}",
+                why=f"it was written by unicron {probe.get('version', 'of another version')}",
+                fix="read it with that version",
+                code="E-LOG-FORMAT",
+            )
+        content = self._verified(line)
+        try:
+            header = msgspec.json.decode(content, type=HistoryHeader)
+            bytes.fromhex(header.chain_before)
+        except (ValueError, msgspec.ValidationError) as error:
+            self._changed(str(error))
+        return header
+
+    def _verified(self, line: bytes) -> bytes:
+        """The line without its check. LogBroken if the check is missing or wrong."""
+        if not line.endswith(b"\n"):
+            raise LogBroken(
+                f"{self._name} is cut off in the line of {self._place}",
+                first_wrong=self._expected,
+                why="its last line is incomplete",
+                fix=_COPY,
+                code="E-LOG-HALF",
+            )
+        content, mark, check = line.rpartition(b',"check":"')
+        content += b"}"
+        if not mark:
+            self._changed("its line has no check")
+        self._misplaced(content)
+        self._check.update(content)
+        if check != f'{self._check.hexdigest()[:16]}"}}\n'.encode():
+            self._changed("its line doesn't match its check")
+        return content
+
+    def _misplaced(self, content: bytes) -> None:
+        """LogBroken if the line is of another event; a better message than a wrong check."""
+        if not self._expected or self._place.startswith("the digest"):
+            return
+        try:
+            if content.startswith(_SEAL_BEGINS):
+                seq = _seal_decoder.decode(content).seal.last_seq + 1
+            else:
+                seq = _event_decoder.decode(content).seq
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if seq != self._expected:
+            raise out_of_order(self._expected, seq, self._name)
+
+    def _changed(self, why: str) -> NoReturn:
+        raise LogBroken(
+            f"{self._name} was changed at {self._place}",
+            first_wrong=self._expected,
+            why=why,
+            fix=_AGAIN,
+            code="E-LOG-CHANGED",
+        )
+
+    def _event(self, content: bytes) -> Recorded:
+        try:
+            line = _event_decoder.decode(content)
+            if line.data is not None:
+                data = line.data.encode()
+            else:
+                data = base64.b64decode(line.data_b64 or "", validate=True)
+        except (ValueError, msgspec.DecodeError) as error:
+            self._changed(str(error))
+        return record(line.seq, line.subject, data, line.at_ns, strict=self._strict)
+
+    def _digest(self, content: bytes) -> StateDigest:
+        try:
+            found = _digest_decoder.decode(content).digest
+        except msgspec.DecodeError:
+            self._changed("it is missing: another line stands in its place")
+        if found.seq != self._expected:
+            self._changed(f"it is the digest after event {found.seq}")
+        return found
+
+    def _end(self, content: bytes) -> Iterator[StateDigest]:
+        """The seal must be that of what was read, and the last line."""
+        try:
+            seal = _seal_decoder.decode(content).seal
+        except msgspec.DecodeError as error:
+            self._changed(str(error))
+        if seal.events != self._expected - self.header.first_seq:
+            self._changed(f"the seal counts {seal.events} events")
+        if seal.chain != self._chain.hex():
+            self._changed("the seal's chain isn't that of the events")
+        if next(self._lines, None) is not None:
+            self._changed("there are lines after the seal")
+        if seal.state_digest:
+            yield StateDigest(seq=seal.last_seq, state_digest=seal.state_digest)
+        self.seal = seal
