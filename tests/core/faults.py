@@ -8,6 +8,8 @@ from tests.core.world import World
 from unicron import events as ev
 from unicron.controlplane.core.state import FOLD_VERSION
 from unicron.controlplane.core.verdict import LOGIC_VERSION
+from unicron.controlplane.testing.faults import EXCEPTIONS
+from unicron.worker_shim import supervision
 
 
 def _node(world: World, *, up: bool = True) -> Node | None:
@@ -16,15 +18,20 @@ def _node(world: World, *, up: bool = True) -> Node | None:
 
 
 def _trainee(world: World) -> Trainee | None:
-    living = world.living()
-    return world.rng.choice(living) if living else None
+    """Somebody in a stage of training that chance has chosen first: short ones are hit as often
+    as those in which most time is spent."""
+    stages = sorted({t.stage for t in world.living()})
+    if not stages:
+        return None
+    stage = world.rng.choice(stages)
+    return world.rng.choice([t for t in world.living() if t.stage == stage])
 
 
 def kill_worker(world: World) -> None:
     trainee = _trainee(world)
     if trainee is not None:
         signal = world.rng.choice([9, 11, 6, None])
-        world.kill(world.nodes[trainee.node], trainee.identity[0], signal)
+        world.kill(world.nodes[trainee.node], trainee.life[0], signal)
 
 
 def raise_exception(world: World) -> None:
@@ -32,16 +39,8 @@ def raise_exception(world: World) -> None:
     trainee = _trainee(world)
     if trainee is None or trainee.hung:
         return
-    kinds = ["software", "cuda.ecc", "cuda.error", "network.error", "out_of_memory", "new"]
-    trainee.say(
-        ev.ExceptionReported,
-        generation=trainee.shim.standing,
-        iteration=trainee.iteration,
-        phase=trainee.stage,
-        kind=world.rng.choice(kinds),
-        message="it broke",
-    )
-    world.kill(world.nodes[trainee.node], trainee.identity[0], None)
+    trainee.report(world.rng.choice(EXCEPTIONS), "it broke")
+    world.kill(world.nodes[trainee.node], trainee.life[0], None)
 
 
 def hang(world: World) -> None:
@@ -63,7 +62,7 @@ def kill_node(world: World) -> None:
     node = _node(world)
     if node is None:
         return
-    node.up = False
+    node.up, node.store_port = False, 0
     for name in list(node.workers):
         world.kill(node, name)
         node.workers[name].outbox.clear()
@@ -87,16 +86,12 @@ def stop_agent(world: World) -> None:
     node = _node(world)
     if node is None or len(world.nodes) < 2:
         return
-    for name, trainee in list(node.workers.items()):
-        if trainee.alive:
-            slot = node.table.slots[name]
-            node.table.slots[name] = type(slot)(
-                start=slot.start, life=slot.life, pid=slot.pid, grace_ms=0
-            )
-            world.kill(node, name)
+    world.act(node, supervision.close(node.table, 0))
+    for name in list(node.workers):
+        world.kill(node, name)
     node.outbox.append(ev.AgentStopped(node=node.name, reason="it was told to stop"))
     world.disconnect("agent", node.name, node.incarnation)
-    node.up = False
+    node.up, node.store_port = False, 0
 
 
 def node_comes(world: World) -> None:
@@ -118,7 +113,7 @@ def cut(world: World) -> None:
     world.disconnect("agent", node.name, node.incarnation)
     for name, trainee in node.workers.items():
         if trainee.alive:
-            world.disconnect("worker", name, trainee.identity[1])
+            world.disconnect("worker", name, trainee.life[1])
 
 
 def mend(world: World, node: Node | None = None) -> None:
@@ -131,7 +126,7 @@ def mend(world: World, node: Node | None = None) -> None:
         world.connect("agent", node.name, node.incarnation)
     for name, trainee in node.workers.items():
         if trainee.alive:
-            world.connect("worker", name, trainee.identity[1])
+            world.connect("worker", name, trainee.life[1])
 
 
 def unkillable(world: World) -> None:
@@ -139,7 +134,7 @@ def unkillable(world: World) -> None:
     trainee = _trainee(world)
     if trainee is not None:
         trainee.hung = True
-        world.nodes[trainee.node].unkillable.add(trainee.identity[0])
+        world.nodes[trainee.node].unkillable.add(trainee.life[0])
 
 
 def cannot_start(world: World) -> None:
@@ -156,9 +151,12 @@ def repeat_fact(world: World) -> None:
 
 
 def store_dies(world: World) -> None:
+    """The agent starts another one, which may be heard of late."""
     node = _node(world)
     if node is not None:
-        node.outbox.append(ev.StoreBound(node=node.name, address="127.0.0.1", store_port=99))
+        node.store_port = world.free_port()
+        bound = ev.StoreBound(node=node.name, address="127.0.0.1", store_port=node.store_port)
+        node.outbox.append(bound)
 
 
 def wrong_opinion(world: World) -> None:
@@ -247,7 +245,7 @@ WEIGHTS = {
     leader_changes: 2,
     node_returned: 2,
     unknown_event: 1,
-    submit: 2,
+    submit: 8,
 }
 
 

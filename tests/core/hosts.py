@@ -1,14 +1,16 @@
 """The hosts of a World: agents, which are the real supervision table, their processes, and their
 connections as the log's server reports them."""
 
-import json
 import random
 from collections import deque
 
 from tests.core.invariants import Watch
 from tests.core.story import Story
-from tests.core.trainee import Group, Trainee
+from tests.core.trainee import Trainee
 from unicron import events as ev
+from unicron.controlplane.testing.collective import Group
+from unicron.controlplane.testing.server import advisory
+from unicron.events import subjects
 from unicron.worker_shim import supervision
 
 
@@ -17,7 +19,7 @@ class Node:
 
     def __init__(self, name: str, devices: int) -> None:
         self.name, self.devices = name, devices
-        self.incarnation = 0
+        self.incarnation = self.store_port = 0
         self.up = self.cut = False
         self.workers: dict[str, Trainee] = {}
         self.unkillable: set[str] = set()
@@ -42,6 +44,7 @@ class Hosts(Story):
         self.groups: dict[tuple[str, int], Group] = {}
         self.advisories: deque[tuple[str, str, int]] = deque()
         self.clients: dict[str, int] = {}
+        self.ports = 0
         self.fresh = 0  # decisions since the last event that isn't one
         super().__init__()
 
@@ -49,22 +52,30 @@ class Hosts(Story):
         return [t for n in self.nodes.values() for t in n.workers.values() if t.alive]
 
     def start_node(self, name: str, devices: int = 2) -> None:
-        """A host comes up, for the first time or again."""
+        """A host comes up, for the first time or again, with another store than before."""
         node = self.nodes.setdefault(name, Node(name, devices))
         for worker in list(node.workers):
             self.kill(node, worker)
         node.start()
         node.cut = False
+        node.store_port = self.free_port()
         self.connect("agent", name, node.incarnation)
         node.outbox.append(
             ev.AgentStarted(
                 node=name,
                 address="127.0.0.1",
-                store_port=node.incarnation,
+                store_port=node.store_port,
                 devices=node.devices,
                 device_kind="cpu",
             )
         )
+
+    def free_port(self) -> int:
+        self.ports += 1
+        return self.ports
+
+    def store_stands(self, port: int) -> bool:
+        return any(node.store_port == port for node in self.nodes.values())
 
     # --- Agents -------------------------------------------------------------------------------
 
@@ -85,6 +96,9 @@ class Hosts(Story):
                 case supervision.End():
                     if action.worker not in node.unkillable:
                         self.kill(node, action.worker)
+                case supervision.Publish(fact=ev.WorkerExited() as fact):
+                    trainee = node.workers[fact.worker]
+                    node.outbox.append(trainee.last_seen(fact))
                 case supervision.Publish(fact=fact):
                     node.outbox.append(fact)
                 case _:
@@ -110,14 +124,12 @@ class Hosts(Story):
         trainee.die()
         for _ in range(self.rng.randint(0, len(trainee.outbox))):
             trainee.outbox.pop()
-        self.disconnect("worker", name, trainee.identity[1])
+        self.disconnect("worker", name, trainee.life[1])
         code = None if signal else 1
         if node.up:
             self.act(
                 node,
-                supervision.exited(
-                    node.table, name, trainee.identity[1], 1, code=code, signal=signal
-                ),
+                supervision.exited(node.table, name, trainee.life[1], 1, code=code, signal=signal),
             )
 
     # --- Connections, as the server reports them ----------------------------------------------
@@ -137,10 +149,5 @@ class Hosts(Story):
             return
         kind, client, number = self.advisories.popleft()
         self.fresh = 0
-        report = {
-            "type": f"io.nats.server.advisory.v1.client_{kind}",
-            "timestamp": f"2026-01-01T00:00:00.{len(self.log):06}Z",
-            "server": {"id": "s"},
-            "client": {"id": number, "name": client},
-        }
-        self.append_raw(f"unicron.c.advisory.{kind}", json.dumps(report).encode())
+        data = advisory(kind, client, number, after=len(self.log))
+        self.append_raw(subjects.advisory("c", kind), data)

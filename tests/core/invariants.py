@@ -40,8 +40,8 @@ class Watch:
         held(invariants.decision_violations(at, verdict))
         self._count_decision(at, verdict.body)
 
-    def reduced(self, spec, everybody) -> None:
-        held(invariants.samples_violations(spec, everybody, self.world.state.seq))
+    def reduced(self, spec, parts) -> None:
+        held(invariants.samples_violations(spec, parts, self.world.state.seq))
 
     # --- What happened --------------------------------------------------------------------------
 
@@ -80,10 +80,7 @@ class Watch:
                     *(str(i) for i in state.incidents.values() if not i.resolved),
                     str(state.plan),
                     str(deadlines(state)),
-                    *(
-                        f"{t.identity} {t.stage} {t.iteration} {t.shim}"
-                        for t in self.world.living()
-                    ),
+                    *(f"{t.life} {t.stage} {t.iteration} {t.shim}" for t in self.world.living()),
                 ]
             )
         )

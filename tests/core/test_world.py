@@ -23,6 +23,7 @@ MIXES = {
         replace(ONE, task=ev.TaskId("odd"), max_devices=2, micro_batches=5),
     ],
 }
+SEEDS = 8
 SEEN: dict[str, int] = {}
 DECISIONS = {"all": 0, "overtaken": 0, "void": 0}
 
@@ -30,16 +31,18 @@ DECISIONS = {"all": 0, "overtaken": 0, "void": 0}
 def history(seed: int, specs, *, rate: float) -> World:
     world = World(seed, specs)
     world.begin(1 + seed % 5)
+    if seed % 3:  # else faults come while everything is still to begin
+        world.until_it_trains()
     world.run(400, faults.anything, rate)
     faults.repair(world)
     world.heal()
     return world
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.05])
+@pytest.mark.parametrize("rate", [0.02, 0.08])
 @pytest.mark.parametrize("mix", MIXES)
 def test_any_history_keeps_the_invariants_and_comes_to_an_end(mix, rate):
-    for seed in range(16):
+    for seed in range(SEEDS):
         try:
             world = history(seed, MIXES[mix], rate=rate)
         except Exception as error:

@@ -10,7 +10,7 @@ from collections import deque
 
 from tests.core.hosts import Hosts
 from tests.core.story import SPEC
-from tests.core.trainee import Failed, Group, Trainee
+from tests.core.trainee import Trainee
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
@@ -19,6 +19,8 @@ from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.orders import open_orders
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.verdict import Verdict
+from unicron.controlplane.testing.collective import Group
+from unicron.controlplane.testing.training import Failed
 from unicron.events import codec
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.problem import digest as problem_digest
@@ -28,7 +30,6 @@ class World(Hosts):
     """`run` does random things; `heal` ends the faults and waits until everything has an end."""
 
     def __init__(self, seed: int, specs=(SPEC,)) -> None:
-        self.answers: list[tuple[tuple[str, int], int]] = []
         self.solving: tuple[int, object] | None = None
         self.asked: tuple[object, Verdict | None] = (None, None)
         self.foreign = 0
@@ -94,7 +95,8 @@ class World(Hosts):
         return self.groups.setdefault((order.task, order.generation), Group(order, self.rng))
 
     def possible(self) -> list:
-        """Everything that may happen now without a fault and without time passing, as calls."""
+        """Everything that may happen now without a fault and without time passing, as calls; one
+        that has moved nothing says False."""
         calls = [self.lead] if self.verdict() is not None else []
         calls += [self.advise] if self.advisories else []
         calls += [lambda s=s: self.land(*s) for s in self.speakers()]
@@ -104,9 +106,8 @@ class World(Hosts):
             if node.up:
                 calls += [lambda n=node: self.fork(n)] if node.forking else []
         for trainee in self.living():
-            calls += [trainee.hear] if trainee.inbox and not trainee.hung else []
-            if not trainee.hung:
-                calls.append(lambda t=trainee: self.train(t))
+            calls += [trainee.take_in] if trainee.inbox and not trainee.hung else []
+            calls += [lambda t=trainee: self.train(t)] if trainee.runs else []
         if self.solving is not None:
             calls.append(self.answer_plan)
         return calls
@@ -121,7 +122,7 @@ class World(Hosts):
                 found.append((f"agent/{node.name}", node.incarnation, node.outbox))
             for name, trainee in node.workers.items():
                 if trainee.outbox:
-                    found.append((f"worker/{name}", trainee.identity[1], trainee.outbox))
+                    found.append((f"worker/{name}", trainee.life[1], trainee.outbox))
         return found
 
     def land(self, who: str, incarnation: int, outbox: deque) -> None:
@@ -138,11 +139,11 @@ class World(Hosts):
         if living:
             self.train(self.rng.choice(living))
 
-    def train(self, trainee: Trainee) -> None:
+    def train(self, trainee: Trainee) -> bool:
         try:
-            trainee.step()
+            return trainee.runs and trainee.step()
         except Failed as error:
-            raise AssertionError(f"{trainee.identity}: {error}") from error
+            raise AssertionError(f"{trainee.life}: {error}") from error
 
     def again(self) -> bool:
         """An order that nobody confirmed is said again, perhaps when it is no longer open."""
@@ -200,17 +201,17 @@ class World(Hosts):
         return True
 
     def time_out(self) -> bool:
-        """A member that waits in a collective gives up."""
-        waiting = [t for t in self.living() if t.waits]
+        """A member that waits for others gives up."""
+        waiting = [t for t in self.living() if t.may_give_up]
         if not waiting:
             return False
-        self.rng.choice(waiting).break_off("no answer within the limit")
+        self.rng.choice(waiting).lose_patience()
         return True
 
     # --- What trainees tell -------------------------------------------------------------------
 
-    def check_samples(self, spec: ev.TaskSpec, everybody: list) -> None:
-        self.watch.reduced(spec, everybody)
+    def reduced(self, spec: ev.TaskSpec, parts: tuple) -> None:
+        self.watch.reduced(spec, parts)
 
     def committed(self, trainee: Trainee) -> None:
         self.watch.committed(trainee)
@@ -222,6 +223,14 @@ class World(Hosts):
             self.start_node(f"n{number}", devices)
         for spec in self.specs:
             self.input(ev.TaskSubmitted(spec=spec, by="test"))
+
+    def until_it_trains(self) -> None:
+        """Quiet steps until a first iteration has been reduced, or nothing can train."""
+        for _ in range(1_000):
+            if any(t.is_reduced for t in self.living()):
+                return
+            if not self.act_once():
+                self.let_time_pass()
 
     def act_once(self) -> bool:
         """Something that is due, with all orders there are."""
@@ -276,17 +285,17 @@ class World(Hosts):
         an operator returns nodes."""
         for trainee in self.living():
             node, task = self.nodes[trainee.node], self.state.tasks[trainee.spec.task]
-            if trainee.identity[0] in node.unkillable:
+            if trainee.life[0] in node.unkillable:
                 node.unkillable.clear()
                 self.start_node(node.name)
                 return True
-            stands = trainee.identity in {(m.worker, m.incarnation) for m in task.members}
+            stands = trainee.life in {(m.worker, m.incarnation) for m in task.members}
             if trainee.hung and task.phase == "running" and stands:
                 self.input(
                     ev.TaskStalled(
                         task=task.spec.task,
                         generation=task.generation,
-                        behind=(trainee.identity[0],),
+                        behind=(trainee.life[0],),
                         stalled_ms=1000,
                         evidence="stands behind",
                     )
@@ -306,23 +315,12 @@ class World(Hosts):
         """As act_once, but says whether anything moved: a trainee that only waits doesn't."""
         calls = self.possible()
         self.rng.shuffle(calls)
-        before = self.pulse()
-        for call in calls:
-            call()
-            if self.pulse() != before:
-                return True
-        return False
-
-    def pulse(self) -> tuple:
-        """Changes whenever anything has moved."""
-        waiting = [len(t.inbox) for t in self.living()]
-        waiting += [len(n.inbox) for n in self.nodes.values()]
-        return (self.progress(), waiting)
+        return any(call() is not False for call in calls)
 
     def progress(self) -> tuple:
         """Changes when more has happened than that something was heard again."""
         trainees = tuple(
-            (t.shim, t.stage, t.iteration, len(t.kept), t.reduced, len(t.outbox))
+            (t.shim, t.stage, t.iteration, len(t.kept), t.is_reduced, len(t.outbox))
             for t in self.living()
         )
         agents = tuple((len(n.outbox), len(n.forking)) for n in self.nodes.values())

@@ -3,13 +3,11 @@
 import asyncio
 from typing import Protocol
 
-import msgspec
-
 from unicron.controlplane.testing.client import Client
 from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.trainee import Trainee
-from unicron.controlplane.testing.training import World as TrainingWorld
+from unicron.controlplane.testing.trainee import World as TraineeWorld
 from unicron.events import (
     AgentStarted,
     AgentStopped,
@@ -33,7 +31,7 @@ _BEAT_S = 0.2
 _STORE_RESTART_S = 0.3
 
 
-class World(TrainingWorld, Protocol):
+class World(TraineeWorld, Protocol):
     """What a host needs of the simulation."""
 
     server: Server
@@ -225,12 +223,7 @@ class Host:
         trainee = self.workers.get(fact.worker)
         if trainee is None or trainee.life[1] != fact.incarnation:
             return fact
-        return msgspec.structs.replace(
-            fact,
-            iteration=trainee.iteration,
-            micro_batches_done=len(trainee.kept),
-            phase=trainee.phase,
-        )
+        return trainee.last_seen(fact)
 
     def _end_process(self, trainee: Trainee, forget_s: float = 0.0) -> None:
         """`forget_s`: how long others take to notice; above 0 its peers never do."""

@@ -48,6 +48,19 @@ class Listener(Protocol):
         ...
 
 
+def advisory(kind: str, client: str, number: int, *, after: int) -> bytes:
+    """The server's own report that a client's connection came ("connect") or went ("disconnect"),
+    as it writes it. `after`: how many entries stand in the log before it."""
+    report = {
+        "type": f"io.nats.server.advisory.v1.client_{kind}",
+        "timestamp": f"2026-01-01T00:00:00.{after:09}Z",
+        "server": {"id": "s"},
+        "client": {"id": number, "name": client},
+        "reason": "Client Closed" if kind == "disconnect" else "",
+    }
+    return json.dumps(report, separators=(",", ":")).encode()
+
+
 class Server:
     """`on_stored` sees every entry at the moment it is stored."""
 
@@ -119,13 +132,5 @@ class Server:
             self._advise("disconnect", client, number)
 
     def _advise(self, kind: str, client: str, number: int) -> None:
-        """The server's own report, as it writes it."""
-        report = {
-            "type": f"io.nats.server.advisory.v1.client_{kind}",
-            "timestamp": f"2026-01-01T00:00:00.{len(self.stream.entries):09}Z",
-            "server": {"id": "s"},
-            "client": {"id": number, "name": client},
-            "reason": "Client Closed" if kind == "disconnect" else "",
-        }
-        data = json.dumps(report, separators=(",", ":")).encode()
+        data = advisory(kind, client, number, after=len(self.stream.entries))
         self.write_raw(subjects.advisory(self.cluster, kind), data)

@@ -5,25 +5,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from unicron.controlplane.testing.client import Client
-from unicron.controlplane.testing.training import Failed, Training, World
-from unicron.events import (
-    ExceptionReported,
-    NodeId,
-    WorkerBeat,
-    WorkerPrepared,
-    WorkerStartOrdered,
-    node_of,
-)
-from unicron.worker_shim import core
+from unicron.controlplane.testing.pace import Pace
+from unicron.controlplane.testing.training import WITH_PEERS, Failed, Training
+from unicron.controlplane.testing.training import World as TrainingWorld
+from unicron.events import AnyFact, WorkerBeat, WorkerStartOrdered
 
 #: Limits of the real worker (unicron.worker_shim.worker), in seconds.
 ORDER_WAIT_S, COLLECTIVE_LIMIT_S, SWITCH_WAIT_S, ASK_AGAIN_S = 600.0, 60.0, 20.0, 1.0
 
 
+class World(TrainingWorld, Protocol):
+    """What a trainee needs of the simulation."""
+
+    pace: Pace
+
+    def failed(self, trainee: Training, why: str) -> None: ...
+
+
 class Trainee(Training):
     """One life of a worker. `exit`: called once when its process ends by itself, with its code."""
+
+    _world: World
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class Trainee(Training):
         exit: Callable[[Trainee, int], None],  # noqa: A002
     ) -> None:
         super().__init__(world, start)
+        self.client: Client | None = None
         self._exit = exit
         self._loop = asyncio.get_running_loop()
         self._due: asyncio.TimerHandle | None = None
@@ -43,10 +49,6 @@ class Trainee(Training):
         self._in_section = False
         #: A fault that waits for it to come to a phase.
         self.trap: tuple[str, Callable[[], None]] | None = None
-
-    @property
-    def node(self) -> NodeId:
-        return node_of(self.life[0])
 
     def beat(self) -> WorkerBeat:
         """Its progress page as the agent reads it."""
@@ -65,44 +67,24 @@ class Trainee(Training):
 
     def prepare(self, client: Client) -> None:
         """The model is built; it connects."""
-        self.client, self.stage = client, ""
+        self.client = client
         client.open()
-        self.say(
-            WorkerPrepared,
-            parameters=1,
-            threads=1,
-            torch="2",
-            megatron="0",
-            spec_digest=self.spec.task,
-        )
+        self.built()
         self.wake()
 
-    def hear(self, term: int, body: object) -> None:
-        """An order arrives, in the transport's thread: the training thread may be busy."""
-        self.shim, shut = core.on_order(self.shim, term, body)  # type: ignore[arg-type]
-        if shut is not None and self.group is not None and core.must_stop(self.shim):
-            self.group.leave(self.life)  # its connections are shut at once
-        self.wake()
+    def publish(self, fact: AnyFact) -> None:
+        assert self.client is not None
+        self.client.publish(fact)
 
     def die(self, *, silent: bool = False) -> None:
-        """The process is gone. `silent`: nobody sees its connections close (its host is off)."""
-        self.alive = False
         for timer in (self._due, self._patience):
             if timer is not None:
                 timer.cancel()
-        if self.group is not None and not silent:
-            self.group.leave(self.life)
+        super().die(silent=silent)
 
     def raise_exception(self, kind: str, message: str) -> None:
         """Its training step raises: it says so and ends."""
-        self.say(
-            ExceptionReported,
-            generation=self.shim.standing,
-            iteration=self.iteration,
-            phase=self.phase,
-            kind=kind,
-            message=message,
-        )
+        self.report(kind, message)
         self.stage, self.hung = "", True  # it flushes its facts, up to two seconds, and ends
         self._loop.call_later(self._world.pace.exit_s(), self._exit, self, 1)
 
@@ -152,11 +134,11 @@ class Trainee(Training):
         if self._waiting[0] != key:
             self._waiting = (key, now - ASK_AGAIN_S)
         waited = now - self._waiting[1]
-        if self.stage in ("regroup", "transfer", "sent", "reduce", "vote", "farewell"):
+        if self.stage in WITH_PEERS:
             if waited >= COLLECTIVE_LIMIT_S:
-                self.break_off("no answer within the limit")
+                self.lose_patience()
         elif self.stage == "switch" and waited >= SWITCH_WAIT_S:
-            self.stage = "compute"  # the others will break, and the close sorts it out
+            self.lose_patience()
         elif not self.stage and self.quiesced and waited >= ORDER_WAIT_S:
             self._exit(self, 3)
             return

@@ -1,5 +1,6 @@
 """What a pretended worker does, step by step: the loop of unicron.worker_shim.worker, around
-training that is only counted. A collective is a barrier of its generation's group.
+training that is only counted. A collective is a barrier of its generation's group. Whoever runs it
+decides when it takes its next step: in time (trainee.py), or at random.
 """
 
 from __future__ import annotations
@@ -7,20 +8,25 @@ from __future__ import annotations
 import functools
 from typing import Final, Protocol
 
-from unicron.controlplane.testing.client import Client
+import msgspec
+
 from unicron.controlplane.testing.collective import Broken, Group, Life
-from unicron.controlplane.testing.pace import Pace
 from unicron.events import (
     AnyFact,
+    ExceptionReported,
     Generation,
     MemberCommitted,
     MemberFinished,
     MemberQuiesced,
     MemberReady,
+    NodeId,
     PeerErrorReported,
     TaskSpec,
     TransitionOrdered,
+    WorkerExited,
+    WorkerPrepared,
     WorkerStartOrdered,
+    node_of,
 )
 from unicron.events.gradient_tree import assign
 from unicron.worker_shim import core
@@ -40,6 +46,11 @@ PHASES: Final = {
     "finished": "finished",
 }
 
+#: Stages that a lost connection breaks.
+COLLECTIVES: Final = ("regroup", "transfer", "sent", "reduce", "vote")
+
+#: Stages in which it waits for its peers; in "switch" it waits for an order that they know.
+WITH_PEERS: Final = (*COLLECTIVES, "farewell")
 
 #: The same for all members, iteration after iteration.
 _assign = functools.lru_cache(maxsize=256)(assign)
@@ -50,9 +61,7 @@ class Failed(Exception):
 
 
 class World(Protocol):
-    """What a trainee needs of the simulation."""
-
-    pace: Pace
+    """What training needs of whoever runs it."""
 
     def group(self, order: TransitionOrdered) -> Group: ...
 
@@ -64,15 +73,12 @@ class World(Protocol):
 
     def committed(self, trainee: Training) -> None: ...
 
-    def failed(self, trainee: Training, why: str) -> None: ...
-
 
 class Training:
     """The state of one life of a worker, and its next step."""
 
     def __init__(self, world: World, start: WorkerStartOrdered) -> None:
         self._world = world
-        self.client: Client | None = None
         self.spec: TaskSpec = start.spec
         self.life: Life = (start.worker, start.incarnation)
         self.shim = core.Shim(task=start.task, worker=start.worker, incarnation=start.incarnation)
@@ -90,19 +96,75 @@ class Training:
         self.quiesced = False
 
     @property
+    def node(self) -> NodeId:
+        return node_of(self.life[0])
+
+    @property
     def phase(self) -> str:
         """What its progress page says."""
         return PHASES.get(self.stage) or ("quiesced" if self.quiesced else "prepared")
 
-    def say(self, kind: type[AnyFact], /, **fields: object) -> None:
-        assert self.client is not None
-        worker, incarnation = self.life
-        own: dict[str, object] = {"worker": worker, "incarnation": incarnation}
-        self.client.publish(kind(task=self.spec.task, **own, **fields))  # type: ignore[arg-type, call-arg]
+    # --- What whoever runs it gives and hears ---------------------------------------------------
+
+    def publish(self, fact: AnyFact) -> None:
+        """It has something to say to the log."""
+        raise NotImplementedError
 
     def wake(self) -> None:
         """Something has changed: look again soon."""
         raise NotImplementedError
+
+    def hear(self, term: int, body: object) -> None:
+        """An order arrives, in the transport's thread: the training thread may be busy."""
+        self.shim, shut = core.on_order(self.shim, term, body)  # type: ignore[arg-type]
+        if shut is not None and self.group is not None and core.must_stop(self.shim):
+            self.group.leave(self.life)  # its connections are shut at once
+        self.wake()
+
+    def built(self) -> None:
+        """The model is there."""
+        self.stage = ""
+        self._say(
+            WorkerPrepared,
+            parameters=1,
+            threads=1,
+            torch="2",
+            megatron="0",
+            spec_digest=self.spec.task,
+        )
+
+    def report(self, kind: str, message: str) -> None:
+        """Its training step raises an exception, and it says so."""
+        self._say(
+            ExceptionReported,
+            generation=self.shim.standing,
+            iteration=self.iteration,
+            phase=self.phase,
+            kind=kind,
+            message=message,
+        )
+
+    def die(self, *, silent: bool = False) -> None:
+        """The process is gone. `silent`: nobody sees its connections close (its host is off)."""
+        self.alive = False
+        if self.group is not None and not silent:
+            self.group.leave(self.life)
+
+    def last_seen(self, fact: WorkerExited) -> WorkerExited:
+        """The news of its end, with what its progress page said last."""
+        return msgspec.structs.replace(
+            fact,
+            iteration=self.iteration,
+            micro_batches_done=len(self.kept),
+            phase=self.phase,
+        )
+
+    # --- The loop -----------------------------------------------------------------------------
+
+    def _say(self, kind: type[AnyFact], /, **fields: object) -> None:
+        worker, incarnation = self.life
+        own: dict[str, object] = {"worker": worker, "incarnation": incarnation}
+        self.publish(kind(task=self.spec.task, **own, **fields))  # type: ignore[arg-type, call-arg]
 
     def step(self) -> bool:
         """The next small thing. False if it can only wait."""
@@ -124,13 +186,20 @@ class Training:
         if core.must_stop(self.shim):
             return
         self.shim = core.broke(self.shim)
-        self.say(
+        self._say(
             PeerErrorReported,
             generation=generation,
             iteration=self.iteration,
             phase=phase,
             error=error,
         )
+
+    def lose_patience(self) -> None:
+        """What it waits for in this stage doesn't come within the limit."""
+        if self.stage == "switch":
+            self.stage = "compute"  # the others will break, and the close sorts it out
+        else:
+            self.break_off("no answer within the limit")
 
     @property
     def runs(self) -> bool:
@@ -140,8 +209,7 @@ class Training:
     @property
     def waits(self) -> bool:
         """It stands in a collective, which may break."""
-        standing = self.stage in ("regroup", "transfer", "sent", "reduce", "vote")
-        return self.runs and standing
+        return self.runs and self.stage in COLLECTIVES
 
     def _leave(self) -> None:
         if self.group is not None:
@@ -164,7 +232,7 @@ class Training:
         phase = self.phase
         self._leave()
         self.quiesced = True
-        self.say(
+        self._say(
             MemberQuiesced,
             generation=self.shim.closed,
             iteration=self.iteration if self.has_state else -1,
@@ -236,7 +304,7 @@ class Training:
         else:
             self.assignment = tuple(tuple(sorted((*m.keeps, *m.owes))) for m in self.order.members)
         self.first_commit = True
-        self.say(MemberReady, generation=self.order.generation, iteration=self.iteration)
+        self._say(MemberReady, generation=self.order.generation, iteration=self.iteration)
         self._go_on()
         return True
 
@@ -244,7 +312,7 @@ class Training:
         self.stage = "compute"
         if self.iteration >= self.spec.iterations:
             self.stage = "finished"
-            self.say(
+            self._say(
                 MemberFinished,
                 generation=self.shim.standing,
                 iteration=self.iteration,
@@ -289,7 +357,7 @@ class Training:
         self.assignment = _assign(self.spec.micro_batches, len(self.order.members))
         if self.first_commit:
             self.first_commit = False
-            self.say(MemberCommitted, generation=self.shim.standing, iteration=self.iteration)
+            self._say(MemberCommitted, generation=self.shim.standing, iteration=self.iteration)
         self._go_on()
         if self.stage == "compute" and core.boundary(self.shim, Generation(self.newest)):
             self.stage = "switch"
