@@ -8,6 +8,7 @@ import click
 from unicron.controlplane.cli import options
 from unicron.controlplane.cli.failure import NO, YES
 from unicron.controlplane.cli.output import Cell, duration, emit, number, rfc3339, table, utc, width
+from unicron.controlplane.cli.trace_option import trace_option, write_traces
 from unicron.events import ConfigError
 
 if TYPE_CHECKING:  # what takes long to import is imported once the arguments are known to be good
@@ -20,11 +21,17 @@ _KIND_COLOURS = {"observed": "yellow", "decided": "cyan", "done": ""}
 @click.command()
 @click.argument("incident", required=False)
 @options.log_options
+@trace_option
 @options.json_option
 @options.verbose_option
 @click.pass_context
 def audit(
-    ctx: click.Context, incident: str | None, log: str, cluster: str | None, as_json: bool
+    ctx: click.Context,
+    incident: str | None,
+    log: str,
+    cluster: str | None,
+    trace_file: str | None,
+    as_json: bool,
 ) -> None:
     """What was observed, decided and done: all incidents, or the story of one.
 
@@ -39,6 +46,9 @@ def audit(
     book = IncidentBook(content.events)
     chosen = None if incident is None else _find(book, incident)
     report = Replayer(content.events).verify()
+    if trace_file is not None:
+        wanted = None if chosen is None else [chosen]
+        click.echo(write_traces(trace_file, content, wanted), err=True)
     if chosen is None:
         listed = _list_json if as_json else _list_text
         emit(listed(content, book, report))
