@@ -25,9 +25,10 @@ class ChildSolver:
     async def warm(self) -> None:
         """Have a child ready."""
         if self._child is None or self._child.returncode is not None:
-            self._child = await anyio.open_process(
-                [sys.executable, "-m", "unicron.planner.child"], start_new_session=True
-            )
+            with anyio.CancelScope(shield=True):  # half begun, nobody would end it
+                self._child = await anyio.open_process(
+                    [sys.executable, "-m", "unicron.planner.child"], start_new_session=True
+                )
 
     async def solve(self, problem: PlanProblem) -> Plan:
         """The best plan for the problem.

@@ -1,0 +1,351 @@
+"""The embedded control plane: everything that ``unicron up`` starts, inside the host's own loop."""
+
+import asyncio
+import contextlib
+import importlib.metadata
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+import msgspec
+
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.embed.approval import APPROVAL_LIMIT_MAX_S, ApprovingSolver
+from unicron.controlplane.embed.bus import HostBus
+from unicron.controlplane.embed.failure import surfaced
+from unicron.controlplane.embed.hosting import Hosting
+from unicron.controlplane.embed.scheduler import Scheduler
+from unicron.controlplane.embed.stream import EventStream
+from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.natsserver import NatsServer
+from unicron.controlplane.runtime.ports import Bus, EventLog, Solver
+from unicron.controlplane.runtime.solver import ChildSolver
+from unicron.events import (
+    ConfigError,
+    LogUnreachable,
+    NodeId,
+    Recorded,
+    Sequence,
+    TaskSpec,
+    Term,
+    subjects,
+)
+
+
+class Leadership(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads the cluster. `term` and `leader` are the newest in the log; `leading`: it is us."""
+
+    leading: bool
+    instance: str
+    leader: str
+    term: Term
+
+
+class ControlPlane:
+    """One control plane, led from this process; enter and leave it in the same task, once.
+
+        async with ControlPlane("prod", nats="nats://…", scheduler=MyScheduler()) as plane:
+            await plane.submit(task)
+            async for event in plane.events(): ...
+
+    Inside, the cluster is led. What ends that cancels the block and is raised by it as it is:
+    Deposed (another instance leads), InvariantViolated (a bug of ours), LogError and its kinds
+    (the log is broken, another one, or away for good), and whatever ``Scheduler.nodes`` raises.
+    Leaving it stops the workers of the scheduler's nodes and leaves no task, socket or process.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        *,
+        nats: str | None = None,
+        data: Path | None = None,
+        log: EventLog | None = None,
+        scheduler: Scheduler | None = None,
+        solver: Solver | None = None,
+        instance: str = "embedded",
+        approval_limit_s: float = 3.0,
+        start_limit_s: float = 30.0,
+    ) -> None:
+        """Where the log is: `nats`, the address of a server (user and password in it); or `log`,
+        such as a MemoryLog; or neither: a private server is started for this process, which keeps
+        the log in `data`, or in a temporary folder that goes with it.
+
+        `scheduler`: the host's; without one, nodes run Unicron's agents, at `agents_url`. `solver`:
+        instead of CP-SAT in a child process. `approval_limit_s`: how long Scheduler.approve may
+        take, up to 4 s. `start_limit_s`: how long entering may take.
+
+        Raises:
+            ConfigError: the arguments contradict each other.
+        """
+        subjects.check_cluster(cluster)
+        if log is not None and (nats is not None or log.cluster != cluster):
+            raise ConfigError(
+                f"the log given to the control plane of {cluster} doesn't fit",
+                why="it has an address too" if nats else f"it is the log of {log.cluster}",
+                fix="give one log, of this cluster: log=..., nats=... or neither",
+            )
+        if data is not None and (log is not None or nats is not None):
+            raise ConfigError(
+                "data is the folder of a private server, but there is another log",
+                fix="leave out data, or nats and log",
+            )
+        if not 0 < approval_limit_s <= APPROVAL_LIMIT_MAX_S:
+            raise ConfigError(
+                f"approval_limit_s is {approval_limit_s:g}",
+                why="a plan that is solved later is dropped anyway",
+                fix=f"give at most {APPROVAL_LIMIT_MAX_S:g}",
+            )
+        self.cluster = cluster
+        #: Address of the log for agents and workers; "" if there is none (a log in memory).
+        self.agents_url = nats or ""
+        self._nats = nats
+        self._data = data
+        self._given = log
+        self._scheduler = scheduler
+        self._solver = solver
+        self._instance = instance
+        self._approval_limit_s = approval_limit_s
+        self._start_limit_s = start_limit_s
+        self._resources = contextlib.AsyncExitStack()
+        self._streams: set[EventStream] = set()
+        self._group: anyio.abc.TaskGroup | None = None
+        self._server: NatsServer | None = None
+        self._log: EventLog | None = None
+        self._engine: Engine | None = None
+
+    # --- Coming and going -------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Leads once this returns.
+
+        Raises:
+            ConfigError: there is no server at the address, or none could be started.
+            LogError: the log can't be used, or nothing could be written within the limit.
+        """
+        assert self._engine is None, "a ControlPlane is entered once; make another one"
+        try:
+            await self._begin()
+        except BaseException as error:
+            ended = await self._end(error)
+            if ended is None or ended is error:
+                raise
+            raise ended from None
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        ended = await self._end(raised)
+        if ended is None:
+            return True
+        if ended is raised:
+            return False
+        raise ended from None
+
+    async def _begin(self) -> None:
+        event_log, bus = await self._open_log()
+        solver = self._solver
+        if solver is None:
+            solver = ChildSolver()
+            self._resources.push_async_callback(solver.aclose)
+        hosting = None
+        host_bus = HostBus(bus)
+        if self._scheduler is not None:
+            hosting = Hosting(event_log, host_bus, self._scheduler, self.agents_url)
+            solver = ApprovingSolver(
+                solver,
+                self._scheduler.approve,
+                type(self._scheduler).__name__,
+                limit_s=self._approval_limit_s,
+            )
+        self._log = event_log
+        self._engine = engine = Engine(
+            event_log,
+            host_bus,
+            instance=self._instance,
+            solver=solver,
+            version=importlib.metadata.version("unicron-controlplane"),
+            on_event=hosting.hear if hosting is not None else None,
+        )
+        group = anyio.create_task_group()
+        await group.__aenter__()
+        self._group = group
+        if self._server is not None:
+            group.start_soon(_until_it_ends, self._server)
+        group.start_soon(engine.run)
+        await self._leads(engine)
+        if hosting is not None:
+            group.start_soon(_outcome, self._host(hosting))
+
+    async def _open_log(self) -> tuple[EventLog, Bus | None]:
+        if self._given is not None:
+            return self._given, None
+        # Only here, so that a log in memory needs no NATS.
+        from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
+        from unicron.controlplane.runtime.natsbus import NatsBus
+
+        url = self._nats
+        if url is None:
+            self._server = server = NatsServer(self._folder(), self.cluster)
+            await self._resources.enter_async_context(server)
+            url, self.agents_url = server.url, server.node_url
+        connection = await connect(url, name=f"control/{self._instance}")
+        self._resources.push_async_callback(connection.close)
+        event_log = await JetStreamLog.open(connection, self.cluster)
+        self._resources.push_async_callback(event_log.close)
+        return event_log, NatsBus(connection, self.cluster)
+
+    def _folder(self) -> Path:
+        if self._data is not None:
+            return self._data
+        made = tempfile.TemporaryDirectory(prefix="unicron-", ignore_cleanup_errors=True)
+        return Path(self._resources.enter_context(made))
+
+    def _host(self, hosting: Hosting) -> asyncio.Task[None]:
+        """Nodes of the host in a task of their own, which what cancels the block doesn't reach:
+        workers are stopped in order, however it ends."""
+        task = asyncio.create_task(hosting.run(), name=f"hosting {self.cluster}")
+
+        async def close() -> None:
+            await hosting.close("the control plane was left")
+            task.cancel()
+            await asyncio.wait({task})
+
+        self._resources.push_async_callback(close)
+        return task
+
+    async def _leads(self, engine: Engine) -> None:
+        with anyio.move_on_after(self._start_limit_s):
+            while not engine.leading:
+                await engine.moved()
+            return
+        raise LogUnreachable(
+            f"the control plane of {self.cluster} doesn't lead after {self._start_limit_s:g} s",
+            why="the log could not be read to its end, or not be written",
+            fix="check the log's server, or give a larger start_limit_s",
+        )
+
+    async def _end(self, raised: BaseException | None) -> BaseException | None:
+        """Everything ends. What is to be raised: `raised` itself if nothing else ended it."""
+        group, self._group = self._group, None
+        ended = raised
+        if group is not None:
+            group.cancel_scope.cancel()
+            try:
+                trace = raised.__traceback__ if raised is not None else None
+                if await group.__aexit__(type(raised) if raised else None, raised, trace):
+                    ended = None
+            except BaseException as error:
+                ended = error
+        with anyio.CancelScope(shield=True):
+            for stream in list(self._streams):
+                await stream.aclose()
+            await self._resources.aclose()
+        return surfaced(ended, raised)
+
+    # --- What it is used for ----------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as the log says it, up to the last event folded. It is immutable: keep it as
+        long as you like."""
+        return self._running.state
+
+    @property
+    def leadership(self) -> Leadership:
+        """Who leads."""
+        engine = self._running
+        return Leadership(
+            leading=engine.leading and engine.state.leader == self._instance,
+            instance=self._instance,
+            leader=engine.state.leader,
+            term=engine.state.term,
+        )
+
+    async def submit(self, task: TaskSpec, *, by: str = "embedder") -> Sequence:
+        """Hand in a task; its sequence once it is durable. It is planned as soon as there are nodes.
+        There is no way yet to cancel it.
+
+        Raises:
+            ValueError: its name is taken.
+            Deposed: another instance leads.
+        """
+        return await self._running.submit(task, by)
+
+    async def give_back(self, node: NodeId | str, *, reason: str, by: str = "embedder") -> Sequence:
+        """An isolated node is well again and may be used; the sequence of that.
+
+        Raises:
+            ValueError: nothing keeps it apart.
+            Deposed: another instance leads.
+        """
+        return await self._running.give_back(NodeId(node), by, reason)
+
+    def events(self, *, after: int | None = None) -> EventStream:
+        """The entries of the log behind the sequence `after`, and then those to come; None: only
+        those to come. `state` contains each one by the time it is given out."""
+        engine, log = self._running, self._log
+        assert log is not None
+        start = engine.state.seq if after is None else after
+        stream = EventStream(log.read(start + 1), engine, self._streams.discard)
+        self._streams.add(stream)
+        return stream
+
+    async def history(self) -> tuple[Recorded, ...]:
+        """The whole log up to now, as Replayer takes it."""
+        last = self.state.seq
+        stream = self.events(after=0)
+        try:
+            found: list[Recorded] = []
+            while len(found) < last:
+                found.append(await anext(stream))
+        finally:
+            await stream.aclose()
+        return tuple(found)
+
+    async def until(
+        self, holds: Callable[[ClusterState], bool], *, limit_s: float = 60.0
+    ) -> ClusterState:
+        """Wait until `holds(state)`; that state. It is asked after every event.
+
+        Raises:
+            TimeoutError: it didn't come to hold within `limit_s`.
+        """
+        engine = self._running
+        with anyio.move_on_after(limit_s):
+            while not holds(state := engine.state):
+                await engine.moved()
+            return state
+        raise TimeoutError(f"what was waited for didn't come within {limit_s:g} s")
+
+    @property
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError(
+                "the control plane isn't entered: use `async with ControlPlane(...)`"
+            )
+        return self._engine
+
+
+async def _until_it_ends(server: NatsServer) -> None:
+    code = await server.wait()
+    raise LogUnreachable(
+        "the private nats-server has ended",
+        why=f"its exit code is {code}",
+        fix=f"see {server.root / 'nats-server.log'}; what it stored is still there",
+        code="E-NATS-ENDED",
+    )
+
+
+async def _outcome(task: asyncio.Task[None]) -> None:
+    """Raise what ends the task; it goes on if this is cancelled."""
+    await asyncio.wait({task})
+    task.result()

@@ -1,0 +1,286 @@
+"""The embedded control plane as a context: what it gives, what ends it, that nothing stays."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.embed.host import TASK, Host, World, nothing_left
+from unicron import controlplane as cp
+from unicron import events as ev
+from unicron.controlplane.core.invariants import Violation
+from unicron.controlplane.runtime import watchman
+
+
+@pytest.fixture
+async def world():
+    made = World()
+    with nothing_left(made.stream):
+        yield made
+
+
+async def test_it_leads_once_it_is_entered(world):
+    async with world.plane(instance="here") as plane:
+        assert plane.leadership == cp.Leadership(
+            leading=True, instance="here", leader="here", term=plane.state.term
+        )
+        assert plane.state.term == 1
+
+
+async def test_a_task_comes_to_its_end_on_nodes_of_the_host(world):
+    host = Host("n1", "n2")
+    with nothing_left(world.stream):
+        async with world.plane(host) as plane:
+            at = await plane.submit(TASK, by="a test")
+            state = await plane.until(lambda s: s.tasks["gpt"].phase == "completed")
+            report = cp.Replayer(await plane.history()).verify()
+    assert state.tasks["gpt"].submitted == at
+    assert world.bodies(ev.TaskSubmitted)[0].by == "a test"
+    assert sorted(host.launched) == ["n1/0", "n1/1", "n2/0", "n2/1"]
+    assert report.verified
+    assert report.redecided > 5
+    assert not report.gaps
+    assert not report.duplicates
+
+
+async def test_a_name_is_taken_once(world):
+    async with world.plane() as plane:
+        await plane.submit(TASK)
+        with pytest.raises(ValueError, match=r"gpt is in the log already"):
+            await plane.submit(TASK)
+
+
+async def test_what_nothing_keeps_apart_cannot_be_given_back(world):
+    async with world.plane(Host("n1")) as plane:
+        await plane.until(lambda s: "n1" in s.nodes and s.nodes["n1"].status == "healthy")
+        with pytest.raises(ValueError, match="nothing keeps n1 apart"):
+            await plane.give_back("n1", reason="repaired")
+
+
+async def test_events_come_after_they_were_folded_and_end_with_the_plane(world):
+    seen = []
+
+    async def read(plane, **since):
+        async for event in plane.events(**since):
+            seen.append(event.seq)
+            assert plane.state.seq >= event.seq
+
+    async with world.plane() as plane:
+        readers = [
+            asyncio.create_task(read(plane)),
+            asyncio.create_task(read(plane, after=0)),
+        ]
+        await plane.submit(TASK)
+        await plane.until(lambda s: s.plan.failures or s.seq >= 4)
+    await asyncio.gather(*readers)
+    assert seen.count(1) == 1
+    assert seen.count(2) == 2
+
+
+async def test_a_snapshot_stays_as_it_is(world):
+    async with world.plane() as plane:
+        before = plane.state
+        await plane.submit(TASK)
+        assert not before.tasks
+        assert plane.state.tasks
+        with pytest.raises(AttributeError):
+            plane.state.seq = 0
+
+
+async def test_waiting_has_a_limit(world):
+    async with world.plane() as plane:
+        with pytest.raises(TimeoutError, match=r"didn't come within 0\.05 s"):
+            await plane.until(lambda s: "n1" in s.nodes, limit_s=0.05)
+
+
+async def test_it_has_to_be_entered(world):
+    with pytest.raises(RuntimeError, match="async with"):
+        _ = world.plane().state
+
+
+# --- What ends it -----------------------------------------------------------------------------
+
+
+async def test_being_deposed_ends_the_block_and_is_raised_as_it_is(world):
+    reached = False
+    with pytest.raises(cp.Deposed, match="no longer leads"):
+        async with world.plane(Host("n1")) as plane:
+            await plane.until(lambda s: "n1" in s.nodes and s.nodes["n1"].status == "healthy")
+            world.take_over()
+            await plane.until(lambda s: s.leader == "b")
+            assert not plane.leadership.leading
+            await plane.submit(TASK)
+            reached = True
+    assert not reached
+    stopped = world.bodies(ev.AgentStopped)
+    assert [body.node for body in stopped] == ["n1"]
+
+
+async def test_a_violated_invariant_ends_the_block(world, monkeypatch):
+    def violated(before, after, recorded):
+        return (Violation(invariant="events_come_in_order", what="planted", seq=recorded.seq),)
+
+    with pytest.raises(cp.InvariantViolated, match="planted"):
+        async with world.plane(Host("n1")):
+            monkeypatch.setattr(watchman, "step_violations", violated)
+            await asyncio.sleep(30)
+
+
+class Away(cp.MemoryLog):
+    """Reads nothing, as behind a broken network."""
+
+    async def last_seq(self):
+        raise ev.LogUnreachable("no answer")
+
+
+class Mute(cp.MemoryLog):
+    """Stores nothing, and says so."""
+
+    async def append(self, subject, data, event_id, *, fence):
+        raise ev.LogUnreachable("no answer")
+
+    async def resolve(self, event_id, subject, *, after):
+        raise ev.LogUnreachable("no answer")
+
+
+@pytest.mark.parametrize("kind", [Away, Mute])
+async def test_a_log_that_does_not_answer_is_said_within_the_limit(world, kind):
+    with pytest.raises(ev.LogUnreachable, match=r"doesn't lead after 0\.2 s"):
+        async with world.plane(log=kind(world.stream), start_limit_s=0.2):
+            pytest.fail("it can't be entered")
+
+
+class Tearing(cp.MemoryLog):
+    """Its tails break when told to."""
+
+    torn: asyncio.Event
+
+    def read(self, from_seq):
+        whole = super().read(from_seq)
+        pull = type(whole).__anext__
+
+        class Tail(type(whole)):
+            async def __anext__(tail):
+                entry = await pull(tail)
+                if self.torn.is_set():
+                    raise ev.LogBroken("a hole", first_wrong=entry.seq)
+                return entry
+
+        whole.__class__ = Tail
+        return whole
+
+
+async def test_a_log_that_breaks_ends_the_block(world):
+    log = Tearing(world.stream)
+    log.torn = asyncio.Event()
+    with pytest.raises(ev.LogBroken, match="a hole"):
+        async with world.plane(log=log) as plane:
+            log.torn.set()
+            await plane.submit(TASK)
+
+
+async def test_a_scheduler_that_fails_ends_the_block_and_its_workers(world):
+    host = Host("n1")
+    with pytest.raises(OSError, match="the queue broke"):
+        async with world.plane(host) as plane:
+            await plane.submit(TASK)
+            await plane.until(lambda s: len(s.tasks["gpt"].committed) == 2)
+            host.changes.put_nowait(OSError("the queue broke"))
+            await asyncio.sleep(30)
+    assert sorted(name for name, _ in host.stopped) == ["n1/0", "n1/1"]
+    assert not any(worker.alive for worker in host.crew.workers.values())
+
+
+async def test_the_blocks_own_error_comes_out_as_it_is(world):
+    mine = KeyError("mine")
+    with pytest.raises(KeyError) as caught:
+        async with world.plane(Host("n1")):
+            raise mine
+    assert caught.value is mine
+
+
+async def test_a_limit_around_it_stops_the_workers_too(world):
+    host = Host("n1", micro_batch_ms=50)
+    with anyio.move_on_after(1.0) as scope:
+        async with world.plane(host) as plane:
+            await plane.submit(TASK)
+            await plane.until(lambda s: len(s.tasks["gpt"].members) == 2)
+            await asyncio.sleep(30)
+    assert scope.cancelled_caught
+    assert sorted(name for name, _ in host.stopped) == ["n1/0", "n1/1"]
+    assert [body.node for body in world.bodies(ev.AgentStopped)] == ["n1"]
+
+
+async def test_cancelling_the_hosts_task_ends_it(world):
+    host, entered = Host("n1"), asyncio.Event()
+
+    async def run():
+        async with world.plane(host) as plane:
+            await plane.until(lambda s: "n1" in s.nodes)
+            entered.set()
+            await asyncio.sleep(30)
+
+    task = asyncio.create_task(run())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [body.node for body in world.bodies(ev.AgentStopped)] == ["n1"]
+
+
+# --- Where the log is -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options,complaint",
+    [
+        ({"nats": "nats://x"}, "it has an address too"),
+        ({"log": cp.MemoryLog(cp.MemoryStream("other"))}, "it is the log of other"),
+        ({"data": Path()}, "folder of a private server"),
+        ({"approval_limit_s": 60.0}, "at most 4"),
+        ({"approval_limit_s": 0.0}, "at most 4"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(options, complaint):
+    with pytest.raises(ev.ConfigError, match=complaint):
+        cp.ControlPlane("c", **{"log": cp.MemoryLog(cp.MemoryStream("c")), **options})
+
+
+def test_a_cluster_needs_a_name_that_can_be_one():
+    with pytest.raises(ev.ConfigError, match="can't be the name of a cluster"):
+        cp.ControlPlane("a b")
+
+
+async def test_an_address_where_nobody_is_is_named():
+    with pytest.raises(ev.ConfigError, match=r"127\.0\.0\.1:1 "):
+        async with cp.ControlPlane("c", nats="nats://127.0.0.1:1"):
+            pytest.fail("it can't be entered")
+
+
+def _children():
+    with contextlib.suppress(ProcessLookupError):
+        return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return []
+
+
+@pytest.mark.real
+async def test_a_private_server_ends_with_it_and_its_end_ends_the_block(tmp_path):
+    before = _children()
+    async with cp.ControlPlane("c", data=tmp_path) as plane:
+        assert "@127.0.0.1:" in plane.agents_url
+        assert len(_children()) > len(before)
+    assert _children() == before
+    assert (tmp_path / "store").is_dir()
+    with pytest.raises(ev.LogUnreachable, match="nats-server has ended"):
+        async with cp.ControlPlane("c", data=tmp_path) as plane:
+            server = (tmp_path / "nats-server.log").read_text()
+            pids = {int(p) for p in _children()} - {int(p) for p in before}
+            assert server
+            for pid in pids:
+                if "nats-server" in Path(f"/proc/{pid}/cmdline").read_text():
+                    os.kill(pid, 9)
+            await asyncio.sleep(30)
+    assert _children() == before
