@@ -271,7 +271,7 @@ class ControlPlane:
         )
 
     async def submit(self, task: TaskSpec, *, by: str = "embedder") -> Sequence:
-        """Hand in a task; its sequence once it is durable. It is planned as soon as there are nodes.
+        """Hand in a task; its sequence once it is durable. It is planned once there are nodes.
         There is no way yet to cancel it.
 
         Raises:
