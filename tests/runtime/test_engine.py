@@ -9,6 +9,7 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream
 from unicron.controlplane.runtime.ports import Solver, SolverFailed
+from unicron.controlplane.runtime.unread import NewerLog
 from unicron.controlplane.runtime.writer import Deposed
 from unicron.events import codec, subjects
 from unicron.planner.dynamic import dynamic_plan
@@ -157,3 +158,68 @@ async def test_whoever_is_deposed_writes_nothing_more(heard: bool):
     assert caught.group_contains(Deposed)
     written = [r.envelope.body for r in world.stream.entries if r.envelope is not None]
     assert not any(isinstance(body, ev.TaskSubmitted) for body in written)
+
+
+# --- A log that other versions wrote as well -----------------------------------------------------
+
+
+def newer(world: _World, subject: str, body: ev.AnyEvent, tag: str) -> None:
+    """An entry of a type that doesn't exist yet."""
+    world.write(subject, "control/z" if ".control." in subject else "agent/n9", body)
+    entry = world.stream.entries.pop()
+    now = str(type(body).__struct_config__.tag)
+    world.stream.write_raw(subject, entry.data.replace(now.encode(), tag.encode()))
+
+
+def alarms(world: _World) -> list[str]:
+    bodies = [r.envelope.body for r in world.stream.entries if r.envelope is not None]
+    return [b.message for b in bodies if isinstance(b, ev.AlarmRaised)]
+
+
+async def test_unknown_facts_raise_one_alarm_of_each_kind_whoever_leads():
+    world = _World()
+    stopped = ev.AgentStopped(node=ev.NodeId("n9"), reason="x")
+    subject = subjects.fact("c", ev.NodeId("n9"))
+    for tag in ("agent.stopped.v8", "agent.stopped.v8", "agent.paused.v1"):
+        newer(world, subject, stopped, tag)
+    world.stream.write_raw(subject, b"rubbish")
+    for name in ("a", "b"):
+        async with anyio.create_task_group() as group:
+            engine = world.instance(name)
+            group.start_soon(engine.run)
+            with anyio.fail_after(_LIMIT_S):
+                while len(alarms(world)) < 3 or not engine.leading:
+                    await anyio.sleep(0.005)
+            await anyio.sleep(0.2)  # four looks at what is due
+            group.cancel_scope.cancel()
+    assert [message.partition(":")[0] for message in alarms(world)] == [
+        "#1 has the type agent.stopped.v8, which this version doesn't know",
+        "#3 has the type agent.paused.v1, which this version doesn't know",
+        "#4 is no event",
+    ]
+    assert engine.state.unknown == 4
+
+
+async def test_whoever_meets_a_decision_of_a_newer_version_does_not_lead():
+    world = _World()
+    alarm = ev.AlarmRaised(code="x", message="y")
+    newer(world, subjects.control("c", "cluster", "c"), alarm, "alarm.raised.v7")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with anyio.create_task_group() as group:
+            group.start_soon(world.engine.run)
+    (error,) = caught.value.exceptions
+    while isinstance(error, BaseExceptionGroup):
+        (error,) = error.exceptions
+    assert isinstance(error, NewerLog)
+    assert "#1 of the log is a decision of the type alarm.raised.v7" in error.what
+    assert len(world.stream.entries) == 1
+
+
+async def test_bytes_that_are_no_decision_keep_nobody_from_leading():
+    world = _World()
+    world.stream.write_raw(subjects.control("c", "cluster", "c"), b"rubbish")
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.until(lambda s: s.term)
+        group.cancel_scope.cancel()
+    assert world.engine.state.unknown_decisions == 1

@@ -122,9 +122,11 @@ Rules for changing event types:
 - A field never changes its meaning and is never removed. A new field gets a default; readers of an
   older version ignore it.
 - Anything else is a new tag (`node.lost.v2`), with a pure function from the retired one
-  (`unicron.events.upcast`).
+  (`unicron.events.upcast`). Nothing of the kind is ever taken back: logs are folded years later.
 - An unknown tag is kept and raises an alarm; whoever met an unknown decision doesn't lead.
 - Integers carry their unit (`_ms`, `_ns`, `_bytes`, `_ppm`); there are no floats, no sets, no maps.
+
+How to add, change or retire one, step by step: `events/README.md`.
 """
 
 
@@ -133,8 +135,7 @@ def render_markdown() -> str:
     events = catalogue()
     lines = [_INTRODUCTION, "## All types", "", "| type | tag | kind |", "|---|---|---|"]
     lines += [f"| [{e.name}](#{e.name.lower()}) | `{e.tag}` | {e.kind} |" for e in events]
-    lines += ["", f"Retired tags: {', '.join(upcast.CURRENT.tags) or 'none'}.", ""]
-    lines += ["## Envelope", ""]
+    lines += ["", "## Retired tags", "", *_retired(), "", "## Envelope", ""]
     for struct in (Envelope, Source, Basis):
         lines += _section(struct.__name__, _doc(struct), _fields(struct))
     topic = ""
@@ -151,6 +152,11 @@ def render_markdown() -> str:
     for beside in (Beat, WorkerBeat):
         lines += _section(beside.__name__, _doc(beside), _fields(beside))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _retired() -> list[str]:
+    tags = [f"- `{tag}`: {upcast.CURRENT.about(tag)}" for tag in upcast.CURRENT.tags]
+    return ["Read for ever; each is brought up to date when it is read.", "", *tags]
 
 
 def _module(topic: str) -> str:

@@ -102,13 +102,13 @@ def _decode_envelope(data: bytes, upcasters: Upcasters) -> Entry:
     tag = loose.body.get("type")
     if not isinstance(tag, str) or tag in KNOWN_TAGS:
         return UndecodableEvent(id=loose.id, reason=reason)
-    body = upcasters.apply(loose.body)
-    if body is None:
-        return UnknownEvent(id=loose.id, tag=tag, source=loose.source)
     try:
+        body = upcasters.apply(loose.body)
+        if body is None:
+            return UnknownEvent(id=loose.id, tag=tag, source=loose.source)
         return msgspec.convert(msgspec.json.decode(data) | {"body": body}, Envelope)
-    except msgspec.ValidationError as error:
-        return UndecodableEvent(id=loose.id, reason=f"{error} (after the upcast of {tag})")
+    except Exception as error:  # whatever a body that we didn't write makes an upcast stumble over
+        return UndecodableEvent(id=loose.id, reason=f"{error!r} (in the upcast of {tag})")
 
 
 def _id_of_bytes(data: bytes) -> str:

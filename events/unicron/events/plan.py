@@ -21,9 +21,11 @@ class PlanRequested(Decision, frozen=True, kw_only=True, tag="plan.requested.v1"
     reason: str
 
 
-class PlanSolved(Decision, frozen=True, kw_only=True, tag="plan.solved.v1"):
+class PlanSolved(Decision, frozen=True, kw_only=True, tag="plan.solved.v2"):
     """The solver's answer entered the log. `request`: sequence of the PlanRequested. `error` is
-    "" or why there is no answer. `statistics`: the solver's own integers, by name."""
+    "" or why there is no answer. `statistics`: the solver's own integers, by name, and
+    no times. `took_ms`: how long the answer took on the leader's clock; null if that wasn't
+    measured."""
 
     request: int
     problem_digest: str
@@ -34,6 +36,7 @@ class PlanSolved(Decision, frozen=True, kw_only=True, tag="plan.solved.v1"):
     statistics: tuple[tuple[str, int], ...] = ()
     explanation: tuple[str, ...] = ()
     error: str = ""
+    took_ms: int | None = None
 
 
 class PlanDecided(Decision, frozen=True, kw_only=True, tag="plan.decided.v1"):

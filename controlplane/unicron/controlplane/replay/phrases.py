@@ -188,6 +188,7 @@ def _deadline(body: ev.DeadlinePassed) -> str:
     subject, _, number = name.rpartition(":")
     words = {
         "confirm": f"nothing spoke for {subject} since #{number}",
+        "closed": f"the connections of {subject} and its workers closed and stayed so",
         "start": f"{subject} (life {number}) is still not ready after its start was ordered",
         "stop": f"{subject} (life {number}) is still there after its stop was ordered",
         "quiesce": f"not all of {subject} answered that they left generation {number}",
@@ -246,9 +247,11 @@ def _given(allocations: tuple[ev.Allocation, ...]) -> str:
 
 
 def _solved(body: ev.PlanSolved) -> str:
+    took = f" after {body.took_ms} ms" if body.took_ms is not None else ""
     if body.error:
-        return f"no plan for #{body.request}: {body.error}"
-    return f"the planner ({body.source}) answers #{body.request}: {_given(body.allocations)}"
+        return f"no plan for #{body.request}{took}: {body.error}"
+    given = _given(body.allocations)
+    return f"the planner ({body.source}) answers #{body.request}{took}: {given}"
 
 
 def _plan_decided(body: ev.PlanDecided) -> str:

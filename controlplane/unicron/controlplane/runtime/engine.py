@@ -23,6 +23,7 @@ from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, Sol
 from unicron.controlplane.runtime.progress import ProgressWatch
 from unicron.controlplane.runtime.resend import Resender
 from unicron.controlplane.runtime.timers import Timers
+from unicron.controlplane.runtime.unread import Unread
 from unicron.controlplane.runtime.watchman import Watchman
 from unicron.controlplane.runtime.writer import Writer
 from unicron.events import (
@@ -89,6 +90,7 @@ class Engine:
         self._on_event = on_event
         self._clock = clock or SystemClock()
         self._watchman = Watchman(strict=strict)
+        self._unread = Unread()
         self._chain = EMPTY_CHAIN
         self._control_seq = 0
         #: The last entry that stood in the log when this instance began.
@@ -116,6 +118,7 @@ class Engine:
             LogError: the log is broken or another one. Nothing was folded past that point.
             Deposed: another instance leads.
             InvariantViolated: a bug of ours showed in the state; nothing was decided on it.
+            NewerLog: a newer version led before; this one must not.
         """
         await self._bus.on_beats(self._on_beat)
         await self._bus.on_asks(self._resender.asked)
@@ -125,6 +128,7 @@ class Engine:
             self._history = await self._end_of_log()
             await self._folded(self._history)
             self._watchman.on_duty = True
+            self._unread.check()
             await self._lead()
             group.start_soon(self._decide)
             group.start_soon(self._watch)
@@ -153,6 +157,7 @@ class Engine:
         before = self.state
         self.state = fold(before, recorded)
         self._watchman.folded(before, self.state, recorded)
+        self._unread.taken(recorded)
         self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
         if ".control." in recorded.subject:
             self._control_seq = recorded.seq
@@ -274,6 +279,8 @@ class Engine:
                 self.monitor.grace(now)
                 self.progress.restart()
             last = now
+            if (alarm := self._unread.due()) is not None:
+                await self._writer.write(alarm)
             for opinion in self.monitor.opinions(self.state, now):
                 await self._writer.write(opinion)
             for seen in self.progress.opinions(self.state, now):
@@ -346,8 +353,8 @@ class Engine:
                 waf_milli=0,
                 allocations=(),
                 error=str(error),
+                took_ms=self._since_ms(start),
             )
-        took = (self._clock.monotonic_ns() - start) // 1_000_000
         return PlanSolved(
             request=request,
             problem_digest=digested,
@@ -355,9 +362,13 @@ class Engine:
             value=plan.value_gflops_milli,
             waf_milli=plan.waf_milli,
             allocations=allocations_of(plan),
-            statistics=(*plan.statistics, ("took_ms", took)),
+            statistics=plan.statistics,
             explanation=explain(problem, plan),
+            took_ms=self._since_ms(start),
         )
+
+    def _since_ms(self, start_ns: int) -> int:
+        return (self._clock.monotonic_ns() - start_ns) // 1_000_000
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000

@@ -1,0 +1,71 @@
+"""Entries of the log that this version can't read: an alarm for each kind, never a crash.
+
+A fact of a type that only a newer version knows changes nothing here and is told once. A decision
+of such a type may have changed anything: who met one knows no longer what was decided, and must
+not lead.
+"""
+
+import logging
+
+from unicron.events import (
+    AlarmRaised,
+    Envelope,
+    LogError,
+    Recorded,
+    Sequence,
+    UnknownEvent,
+    subjects,
+)
+
+log = logging.getLogger(__name__)
+
+
+class NewerLog(LogError):
+    """The log holds decisions of a newer version."""
+
+    default_code = "E-LOG-NEWER"
+
+
+class Unread:
+    """What one instance couldn't read so far."""
+
+    def __init__(self) -> None:
+        self._decision: tuple[Sequence, str] | None = None  # the first one of an unknown type
+        self._first: dict[str, str] = {}  # kind of entry -> what is to be said of its first
+        self._said: dict[str, None] = {}
+
+    def taken(self, recorded: Recorded) -> None:
+        """An entry was folded."""
+        entry, tree = recorded.entry, subjects.tree_of(recorded.subject)
+        if isinstance(entry, Envelope):
+            if isinstance(entry.body, AlarmRaised):
+                self._said[entry.body.message] = None
+            return
+        if tree == "advisory":
+            return  # the server reports many things that we don't ask for
+        kind, what = f"bytes under {recorded.subject}", "is no event"
+        if isinstance(entry, UnknownEvent):
+            kind, what = entry.tag, f"has the type {entry.tag}, which this version doesn't know"
+            if tree == "control":
+                self._decision = self._decision or (recorded.seq, entry.tag)
+        if kind not in self._first:
+            self._first[kind] = f"#{recorded.seq} {what}: it changes nothing"
+            log.warning("%s", self._first[kind])
+
+    def check(self) -> None:
+        """NewerLog if a decision of a newer version stands in the log."""
+        if self._decision is None:
+            return
+        seq, tag = self._decision
+        raise NewerLog(
+            f"#{seq} of the log is a decision of the type {tag}, which this version doesn't know",
+            why="a newer version led this cluster; what it decided can't be folded here",
+            fix="run the version that led, or a newer one",
+        )
+
+    def due(self) -> AlarmRaised | None:
+        """The alarm to write next: one for each kind in a log, whoever leads."""
+        for message in self._first.values():
+            if message not in self._said:
+                return AlarmRaised(code="E-EVENT-UNREAD", message=message)
+        return None
