@@ -89,7 +89,7 @@ def test_a_lost_node_begins_with_its_closed_connections():
         "node.lost.v1",
         "incident.opened.v1",
     ]
-    assert {"node.isolated.v1", "plan.requested.v1", "plan.solved.v1"} < {*types(told)}
+    assert {"node.isolated.v1", "plan.requested.v1", "plan.solved.v2"} < {*types(told)}
     assert types(told).count("plan.decided.v1") == 2
     assert told.incident.first_evidence_seq == told.events[0].seq
     assert told.incident.marks.detect_ms == 4 * MS
