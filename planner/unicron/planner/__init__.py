@@ -1,14 +1,15 @@
 """What to run where: problems, plans, the answers to them, their check and their explanation.
 
-Nothing here needs a solver. The exact one is `unicron.planner.cpsat.solve`, which needs ortools and
-belongs into a child process (`unicron.planner.child`).
+Importing this needs no solver: `Planner` loads ortools when its method asks for it.
 """
 
 from unicron.planner.check import Violation, check
-from unicron.planner.errors import BadProblem, PlannerBug, PlannerError
+from unicron.planner.errors import BadProblem, PlannerBug, PlannerError, SolverMissing
 from unicron.planner.explain import explain, explain_data
 from unicron.planner.local import local_plan
+from unicron.planner.plain import problem_from, read_problem
 from unicron.planner.plan import Assignment, Plan, encode_plan
+from unicron.planner.planner import Method, Planner
 from unicron.planner.problem import (
     Layout,
     LayoutOption,
@@ -26,12 +27,15 @@ __all__ = [
     "BadProblem",
     "Layout",
     "LayoutOption",
+    "Method",
     "NodeSupply",
     "Plan",
     "PlanProblem",
+    "Planner",
     "PlannerBug",
     "PlannerError",
     "Slot",
+    "SolverMissing",
     "TaskDemand",
     "Violation",
     "check",
@@ -41,5 +45,7 @@ __all__ = [
     "explain",
     "explain_data",
     "local_plan",
+    "problem_from",
+    "read_problem",
     "validate",
 ]

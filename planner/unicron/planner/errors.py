@@ -25,3 +25,7 @@ class BadProblem(PlannerError):
 
 class PlannerBug(PlannerError):
     """The planner broke its own promise. Report it with the problem that led to it."""
+
+
+class SolverMissing(PlannerError):
+    """A library that the method needs isn't installed; the message says how to get it."""

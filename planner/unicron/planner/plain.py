@@ -1,0 +1,110 @@
+"""Problems from plain data: what a JSON or TOML file, or another program's dicts, hold.
+
+Field names are those of `unicron.planner.problem`. Unlike bytes from the log, what a person writes
+is read strictly: an unknown key is a slip, and every complaint names the place.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from unicron.planner.errors import BadProblem
+from unicron.planner.problem import (
+    Layout,
+    LayoutOption,
+    NodeSupply,
+    PlanProblem,
+    Slot,
+    TaskDemand,
+    validate,
+)
+
+#: What is assumed if the data doesn't say: no log, and a day until the next change.
+_DEFAULTS = {"computed_at": 0, "expected_run_ms": 24 * 3600 * 1000}
+
+#: Where in the data which struct stands.
+_SHAPES: dict[str, type[msgspec.Struct]] = {
+    "": PlanProblem,
+    ".nodes[]": NodeSupply,
+    ".tasks[]": TaskDemand,
+    ".tasks[].options[]": LayoutOption,
+    ".tasks[].options[].layout": Layout,
+    ".tasks[].current": Layout,
+    ".tasks[].placement[]": Slot,
+}
+
+
+def problem_from(data: Mapping[str, object]) -> PlanProblem:
+    """A valid problem from dicts, lists, strings, integers and Booleans.
+
+    `computed_at` may be left out (0), `expected_run_ms` too (a day), and a node's `devices` may be
+    a number, which means all from 0 on. Raises `BadProblem` with the path of the first mistake.
+    """
+    if not isinstance(data, Mapping):
+        raise BadProblem("problem", f"is a {type(data).__name__}", "give a mapping")
+    _refuse_unknown(data, "", "")
+    try:
+        problem = msgspec.convert(_DEFAULTS | _counted(data), PlanProblem)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from None
+    validate(problem)
+    return problem
+
+
+def read_problem(path: Path | str) -> PlanProblem:
+    """The problem in a file: TOML if its name ends in .toml, else JSON. Raises `BadProblem`."""
+    path = Path(path)
+    kind = "TOML" if path.suffix == ".toml" else "JSON"
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise BadProblem(str(path), f"can't be read: {why}", "give a readable file") from None
+    except ValueError as error:  # both parsers' errors, and bytes that are no text
+        fix = "name a TOML file *.toml; anything else is read as JSON"
+        raise BadProblem(str(path), f"is not {kind}: {error}", fix) from None
+    return problem_from(data)
+
+
+def _refuse_unknown(value: object, shape: str, path: str) -> None:
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_unknown(item, f"{shape}[]", f"{path}[{index}]")
+    struct = _SHAPES.get(shape)
+    if struct is None or not isinstance(value, Mapping):
+        return  # what doesn't fit here is a wrong type, which the conversion names
+    known = struct.__struct_fields__
+    for key, item in value.items():
+        place = f"{path}.{key}".lstrip(".")
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise BadProblem(place, "is no field here", fix)
+        _refuse_unknown(item, f"{shape}.{key}", place)
+
+
+def _counted(data: Mapping[str, object]) -> dict[str, object]:
+    """With numbers of devices as their indexes."""
+    nodes = data.get("nodes")
+    if not isinstance(nodes, list | tuple):
+        return dict(data)
+    return {**data, "nodes": [_indexed(node) for node in nodes]}
+
+
+def _indexed(node: object) -> object:
+    if not isinstance(node, Mapping) or type(node.get("devices")) is not int:
+        return node
+    return {**node, "devices": list(range(node["devices"]))}
+
+
+def _misfit(message: str) -> BadProblem:
+    """msgspec's complaint, with the place where this package has it."""
+    reason, _, place = message.partition(" - at `$")
+    return BadProblem(place.strip(".`") or "problem", reason, "see unicron.planner.problem")
