@@ -7,8 +7,10 @@ answer orders at once unless a test holds them back.
 from pathlib import Path
 
 from unicron import events as ev
+from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.limits import CLOSED_MS
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.events import codec
@@ -289,7 +291,17 @@ class Story:
         )
 
     def lose(self, node: str) -> None:
-        """Power off: the connections of the agent and of all its workers close."""
+        """Power off: the connections of the agent and of all its workers close, and stay so."""
+        self.cut(node)
+        self.stay_closed(node)
+
+    def stay_closed(self, node: str) -> None:
+        """What is closed of it outlasts the limit, if that is running."""
+        for key in [key for key in deadlines(self.state) if key.startswith(f"closed:{node}:")]:
+            self.decide_input(ev.DeadlinePassed(key=key, limit_ms=CLOSED_MS))
+
+    def cut(self, node: str) -> None:
+        """The connections of the agent and of all its workers close."""
         found = self.state.nodes[node]
         self.disconnect("agent", node, found.incarnation)
         for worker in list(self.state.workers.values()):

@@ -95,7 +95,7 @@ def test_a_node_that_is_lost_within_an_incident():
     story.lose("n2")
     story.settle()
     found, incidents = links(story, since)
-    assert "NodeLost <- NodeAdmitted" in found
+    assert "NodeLost <- DeadlinePassed" in found
     assert "IncidentEscalated <- NodeLost" in found
     assert set(incidents) == {f"inc-{since + 1}-gpt"}
 

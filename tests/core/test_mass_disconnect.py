@@ -41,6 +41,21 @@ def test_nobody_is_given_up_while_one_after_the_other_comes_back():
     assert {n.status for n in story.state.nodes.values()} == {"healthy"}
 
 
+def test_the_first_of_many_that_are_cut_off_is_not_given_up():
+    """They go one after the other within the limit, as when a server shuts down gracefully."""
+    story = running(3)
+    story.cut("n1")
+    assert kinds(story.settle()) == []
+    story.cut("n2")
+    for node in ("n1", "n2"):
+        story.stay_closed(node)
+    assert kinds(story.settle()) == []
+    back(story, "n2")
+    assert kinds(story.settle()) == []
+    back(story, "n1")
+    assert {n.status for n in story.state.nodes.values()} == {"healthy"}
+
+
 def test_who_stays_away_and_silent_is_given_up():
     story = all_cut()
     story.settle()

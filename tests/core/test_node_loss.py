@@ -7,6 +7,7 @@ from tests.core.story import Story, running
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
+from unicron.controlplane.core.limits import CLOSED_MS
 
 
 def suspect(story, node, newest_fact=None):
@@ -21,7 +22,7 @@ def suspect(story, node, newest_fact=None):
     )
 
 
-def test_a_node_whose_connections_all_closed_is_lost_at_once():
+def test_a_node_whose_connections_all_closed_is_lost_when_they_stay_so():
     story = running()
     story.lose("n2")
     hold(story, "ready", "n1/0", "n1/1")
@@ -76,7 +77,29 @@ def test_one_closed_connection_is_no_loss():
     assert decide(story.state) is None
     story.disconnect("agent", "n2", 1)
     assert decide(story.state) is None
+    assert "closed:" not in str(deadlines(story.state))
     story.disconnect("worker", "n2/0", 1)
+    assert decide(story.state) is None
+    story.stay_closed("n2")
+    assert kinds([story.step()]) == ["NodeLost"]
+
+
+def test_connections_that_are_back_before_the_limit_cost_no_node():
+    """A switch resets all connections of a node at once; its agent is back in no time. The limit
+    that ran meanwhile means nothing any more, nor does it for the next reset."""
+    story = running()
+    story.cut("n2")
+    (key,) = [key for key in deadlines(story.state) if key.startswith("closed:n2:")]
+    story.connect("agent", "n2", 1)
+    assert "closed:" not in str(deadlines(story.state))
+    before = story.state
+    story.decide_input(ev.DeadlinePassed(key=key, limit_ms=CLOSED_MS))
+    assert story.state.nodes == before.nodes
+    assert decide(story.state) is None
+    story.disconnect("agent", "n2", 1)
+    story.decide_input(ev.DeadlinePassed(key=key, limit_ms=CLOSED_MS))
+    assert decide(story.state) is None
+    story.stay_closed("n2")
     assert kinds([story.step()]) == ["NodeLost"]
 
 
@@ -339,6 +362,7 @@ def test_a_worker_that_was_only_starting_does_not_speak_for_its_node():
     assert story.state.workers["n2/1"].status == "ordered"
     story.disconnect("agent", "n2", 1)
     story.disconnect("worker", "n2/0", 1)
+    story.stay_closed("n2")
     made = story.settle()
     assert of(made, ev.NodeLost).node == "n2"
     assert members(story) == ["n1/0", "n1/1"]

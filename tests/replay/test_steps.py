@@ -82,7 +82,7 @@ def test_a_lost_node_is_detected_over_several_events_and_planned_for_twice():
     steps = only(story)
     (detect,), (classify,) = steps.named("detect"), steps.named("classify")
     (lost,) = seqs(story, ev.NodeLost)
-    assert (detect.first_seq, detect.last_seq) == (lost - 3, lost)
+    assert (detect.first_seq, detect.last_seq) == (lost - 4, lost)
     assert (classify.last_seq, classify.cause) == (lost + 1, (lost,))
     local, solved = steps.named("plan")
     decided, requested = seqs(story, ev.PlanDecided)[-2:], seqs(story, ev.PlanRequested)[-1]

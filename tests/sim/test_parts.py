@@ -57,6 +57,18 @@ def test_an_hour_passes_at_once_and_in_order():
     assert time.monotonic() - began < 60
 
 
+def test_what_is_due_at_the_same_time_comes_in_the_order_in_which_it_was_asked_for():
+    async def main():
+        loop, got = asyncio.get_running_loop(), []
+        for number in range(200):
+            loop.call_at(5.0, got.append, number)
+            loop.call_later(1 + number % 7, lambda: None)
+        await asyncio.sleep(10)
+        return got
+
+    assert virtual.run(main) == list(range(200))
+
+
 def test_waiting_for_what_never_comes_is_an_error():
     async def main():
         await asyncio.Event().wait()

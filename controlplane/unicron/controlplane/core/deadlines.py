@@ -6,6 +6,7 @@ starts all of them anew.
 """
 
 from unicron.controlplane.core import limits
+from unicron.controlplane.core.fold_node import cut_off
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.state import ClusterState
 
@@ -16,6 +17,10 @@ def deadlines(state: ClusterState) -> dict[str, int]:
     for node in state.nodes.values():
         if node.status == "suspected" and not node.confirmed:
             waits[f"confirm:{node.node}:{node.since}"] = limits.CONFIRM_MS
+        if node.status in ("healthy", "suspected"):
+            key = cut_off(state, node)
+            if key and key != node.cut:
+                waits[f"closed:{node.node}:{key}"] = limits.CLOSED_MS
     for worker in state.workers.values():
         name = f"{worker.worker}:{worker.incarnation}"
         if worker.status in ("ordered", "started"):

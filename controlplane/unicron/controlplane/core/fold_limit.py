@@ -2,6 +2,7 @@
 
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import add_cause, replace, with_node, with_task
+from unicron.controlplane.core.fold_node import cut_off
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.fold_worker import failed, outlived
 from unicron.controlplane.core.state import Cause, ClusterState, TaskState
@@ -15,6 +16,8 @@ def passed(state: ClusterState, at: Sequence, body: DeadlinePassed) -> ClusterSt
     match kind:
         case "confirm":
             return _confirm(state, subject, number)
+        case "closed":
+            return _closed(state, at, subject, number)
         case "start" | "stop":
             return _worker(state, at, kind, subject, number)
         case "quiesce" | "ready":
@@ -36,6 +39,13 @@ def _confirm(state: ClusterState, subject: str, number: str) -> ClusterState:
     if node is None or node.status != "suspected" or str(node.since) != number:
         return state
     return with_node(state, replace(node, confirmed=True))
+
+
+def _closed(state: ClusterState, at: Sequence, subject: str, key: str) -> ClusterState:
+    node = state.nodes.get(subject)
+    if node is None or node.cut == key or cut_off(state, node) != key:
+        return state
+    return with_node(state, replace(node, cut=key, cut_at=at))
 
 
 def _worker(

@@ -272,6 +272,23 @@ def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
     return state.connections.get(client_name(kind, name, incarnation), "").startswith("-")
 
 
+def cut_off(state: ClusterState, node: NodeState) -> str:
+    """The connection of its agent, if that is closed and so are those of all its workers; else
+    "". A worker that is starting had none yet: it neither speaks for the node nor against it."""
+    if not closed(state, "agent", node.node, node.incarnation):
+        return ""
+    workers = [
+        (w.worker, w.incarnation)
+        for w in state.workers.values()
+        if w.node == node.node and w.status in tables.ALIVE
+    ]
+    gone = any(closed(state, "worker", *life) for life in workers)
+    if not gone or any(is_open(state, "worker", *life) for life in workers):
+        return ""
+    client = client_name("agent", node.node, node.incarnation)
+    return state.connections[client].removeprefix("-").removeprefix("~")
+
+
 def closed_with_most(state: ClusterState, node: NodeState) -> bool:
     """Did its agent's connection close when those of most agents did?"""
     client = client_name("agent", node.node, node.incarnation)

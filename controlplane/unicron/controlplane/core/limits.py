@@ -6,6 +6,9 @@ from typing import Final
 SILENCE_MS: Final = 2000
 #: ... and this much more, with no second path that says otherwise, makes it lost.
 CONFIRM_MS: Final = 1000
+#: Connections of an agent and of all its workers that stay closed this long speak for a dead
+#: node; a live one has its agent connected again sooner. So one reset costs no node.
+CLOSED_MS: Final = 100
 #: A new leader, or one that was cut off itself, gives every node this long to be heard again.
 GRACE_MS: Final = 4000
 

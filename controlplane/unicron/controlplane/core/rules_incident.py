@@ -1,7 +1,13 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_node import LOST, closed, closed_with_most, is_open
+from unicron.controlplane.core.fold_node import (
+    LOST,
+    closed,
+    closed_with_most,
+    cut_off,
+    is_open,
+)
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.supply import slot_workers
@@ -14,41 +20,46 @@ from unicron.events import (
     NodeAdmitted,
     NodeIsolated,
     NodeLost,
+    Sequence,
 )
 
 
 def confirm_loss(state: ClusterState) -> Verdict | None:
     """A node is lost when two paths agree: the connections of its agent and of all its workers
-    closed, or it is suspected for its silence and either its agent's connection closed too or
-    nothing spoke for it until the limit. If most nodes fall silent at once, it's us: act on none;
-    and connections that closed together with most agents' never count without silence.
+    closed and stayed so, or it is suspected for its silence and either its agent's connection
+    closed too or nothing spoke for it until the limit. If most nodes fall silent at once, it's us:
+    act on none; and connections that closed together with most agents' never count without
+    silence.
     """
     present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
     doubtful = [n for n in present if _agent_closed(state, n) or n.status == "suspected"]
+    if 2 * len(doubtful) > len(present):
+        return None
     for node in sorted(doubtful, key=lambda n: n.node):
-        evidence = _second_path(state, node, most=2 * len(doubtful) > len(present))
-        if evidence:
+        found = _second_path(state, node)
+        if found is not None:
+            evidence, cause = found
             body = NodeLost(node=node.node, incarnation=node.incarnation, evidence=evidence)
-            return Verdict(body=body, cause=(node.since,), incident=_incident_of(state, node))
+            return Verdict(body=body, cause=cause, incident=_incident_of(state, node))
     return None
 
 
-def _second_path(state: ClusterState, node: NodeState, most: bool) -> str:
+def _second_path(state: ClusterState, node: NodeState) -> tuple[str, tuple[Sequence, ...]] | None:
+    """In words, and the events that say so."""
+    cut = cut_off(state, node)
+    if cut and node.cut == cut and not closed_with_most(state, node):
+        return "connections of its agent and all its workers closed", (node.cut_at,)
+    if node.status != "suspected":
+        return None
+    if node.confirmed:
+        return f"{node.reason}, and nothing spoke for it", (node.since,)
     workers = [
         w for w in state.workers.values() if w.node == node.node and w.status in tables.ALIVE
     ]
-    agent_closed = _agent_closed(state, node)
-    # One that was starting had no connection yet: it neither speaks for the node nor against it.
-    gone = sum(closed(state, "worker", w.worker, w.incarnation) for w in workers)
-    all_closed = not any(is_open(state, "worker", w.worker, w.incarnation) for w in workers)
-    alone = agent_closed and not closed_with_most(state, node)
-    if alone and gone and all_closed and not most:
-        return f"connections of its agent and all {gone} workers closed"
-    if node.status == "suspected" and node.confirmed and not most:
-        return f"{node.reason}, and nothing spoke for it"
-    if node.status == "suspected" and agent_closed and all_closed and not most:
-        return f"{node.reason}, and its connections closed"
-    return ""
+    heard = any(is_open(state, "worker", w.worker, w.incarnation) for w in workers)
+    if _agent_closed(state, node) and not heard:
+        return f"{node.reason}, and its connections closed", (node.since,)
+    return None
 
 
 def _agent_closed(state: ClusterState, node: NodeState) -> bool:

@@ -39,7 +39,8 @@ class SourceState(Value, frozen=True, kw_only=True):
 class NodeState(Value, frozen=True, kw_only=True):
     """One node. `status` is a key of tables.NODE. `last_fact`: newest fact of its agent. `sick`:
     why it must be kept apart, whatever its agent says, until an operator gives it back.
-    `given_up`: devices on which worker after worker failed."""
+    `given_up`: devices on which worker after worker failed. `cut`: the connection of its agent
+    that closed, with all its workers', for as long as the limit; since `cut_at`."""
 
     node: NodeId
     incarnation: Incarnation
@@ -55,6 +56,8 @@ class NodeState(Value, frozen=True, kw_only=True):
     reason: str = ""
     sick: str = ""
     given_up: tuple[int, ...] = ()
+    cut: str = ""
+    cut_at: Sequence = Sequence(0)
 
 
 class Failure(Value, frozen=True, kw_only=True):

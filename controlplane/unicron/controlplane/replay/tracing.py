@@ -69,7 +69,7 @@ def _node_went_silent(log: SequenceOf[Recorded], before: int, lost: NodeId) -> s
 
 def confirms(key: str, node: NodeId) -> bool:
     """Is it the wait for a second opinion about the node?"""
-    return key.startswith(f"confirm:{node}:")
+    return key.startswith((f"confirm:{node}:", f"closed:{node}:"))
 
 
 def process_on(node: NodeId, client: str) -> str:

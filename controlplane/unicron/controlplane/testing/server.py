@@ -7,6 +7,7 @@ checked first, an answer may be lost after the work was done, orders are said at
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from unicron.controlplane.runtime.memory import MemoryStream
@@ -97,7 +98,7 @@ class Server:
         for entry in self.stream.entries[before:]:
             self._on_stored(entry)
             for listener in self.listeners:
-                listener.link.back(lambda o=listener, s=entry.seq: o.stored(s), loss=SOME)  # type: ignore[misc]
+                listener.link.back(partial(listener.stored, entry.seq), loss=SOME)
             if subjects.tree_of(entry.subject) == "control":
                 self.republish(entry)
 
@@ -106,17 +107,17 @@ class Server:
         subject = subjects.order_of(order.subject)
         for subscriber in list(self.subscribers.values()):
             if subscriber.hears(subject):
-                subscriber.link.back(lambda s=subscriber: s.hear(order), loss=ALL)  # type: ignore[misc]
+                subscriber.link.back(partial(subscriber.hear, order), loss=ALL)
 
     # --- Beside the stream --------------------------------------------------------------------
 
     def beat(self, beat: Beat) -> None:
         for listener in self.listeners:
-            listener.link.back(lambda o=listener: o.beat(beat), loss=ALL)  # type: ignore[misc]
+            listener.link.back(partial(listener.beat, beat), loss=ALL)
 
     def ask(self, name: str) -> None:
         for listener in self.listeners:
-            listener.link.back(lambda o=listener: o.ask(name), loss=ALL)  # type: ignore[misc]
+            listener.link.back(partial(listener.ask, name), loss=ALL)
 
     def connected(self, client: str) -> int:
         """A client has connected; the number of its connection."""

@@ -9,6 +9,7 @@ import asyncio
 import random
 import traceback
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import fold
@@ -29,7 +30,7 @@ from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.solver import PretendedSolver
 from unicron.controlplane.testing.training import Training
 from unicron.controlplane.testing.truth import Truth
-from unicron.events import NodeId, Recorded, TaskSpec, TransitionOrdered, WorkerId
+from unicron.events import NodeId, Recorded, Sequence, TaskSpec, TransitionOrdered, WorkerId
 
 CLUSTER = "sim"
 _LOOK_S = 0.5
@@ -96,9 +97,9 @@ class Simulation:
             self.later(node.at_ms, host.start)
         for submission in self.options.tasks:
             self._specs += 1
-            self.later(submission.at_ms, lambda s=submission: self._submit(s.spec))  # type: ignore[misc]
+            self.later(submission.at_ms, partial(self._submit, submission.spec))
         for fault in self.options.faults:
-            self.later(fault.at_ms, lambda f=fault: self._fault(f))  # type: ignore[misc]
+            self.later(fault.at_ms, partial(self._fault, fault))
         self.start_instance("a")
 
     async def _finish(self, limit_s: float) -> Outcome:
@@ -177,8 +178,8 @@ class Simulation:
 
     def complain(self, invariant: str, what: str, seq: int | None = None) -> None:
         """Something that must hold doesn't."""
-        at = self.state.seq if seq is None else seq
-        self.violations.append(Violation(invariant=invariant, what=what, seq=at))  # type: ignore[arg-type]
+        at = self.state.seq if seq is None else Sequence(seq)
+        self.violations.append(Violation(invariant=invariant, what=what, seq=at))
 
     def _agree(self) -> None:
         """Whoever has folded the whole log holds the same state."""
