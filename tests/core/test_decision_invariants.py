@@ -174,6 +174,20 @@ def test_an_end_a_drop_and_an_escalation_that_nothing_calls_for():
     assert told(at, ev.IncidentEscalated(incident=name, severity=1, reason="x")) == {TWICE}
 
 
+@pytest.mark.parametrize("severity,over,wrong", [(2, 0, 0), (3, 0, 1), (2, 9, 1)])
+def test_an_escalation_of_an_incident_that_is_over_or_that_goes_not_upwards(severity, over, wrong):
+    """Evidence that would call for it waits in any case."""
+    story = running()
+    exits(story, "n2/1")
+    cause = replace(story.state.causes[0], severity=severity)
+    assert isinstance(story.step(), ev.IncidentOpened)
+    ((name, found),) = story.state.incidents.items()
+    known = {name: replace(found, severity=3, resolved=over)}
+    at = of_state(causes=(cause,), incidents=known)(story.state)
+    body = ev.IncidentEscalated(incident=name, severity=severity, reason="x")
+    assert told(at, body) == ({TWICE} if wrong else set())
+
+
 def test_a_start_that_was_heard_is_not_said_again():
     _, body = first(ev.WorkerStartOrdered)
     ordered = next(later for later, *_ in MADE if body.worker in later.workers)
@@ -355,6 +369,7 @@ def test_an_order_whose_members_stand_apart():
     at = of_task(answers={**answers, "n1/1": behind})(AT)
     assert wrong in ordered(at=at)
     assert wrong not in ordered(*changed(2, step_forward=True), at=at)
+    assert wrong in ordered(*changed(2, step_forward=True, state_from=0), at=at)
 
 
 def test_an_order_with_a_donor_that_has_nothing():
