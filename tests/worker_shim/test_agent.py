@@ -210,6 +210,25 @@ async def test_beats_carry_the_pages(node):
         await observer.close()
 
 
+async def test_beats_tell_how_many_facts_wait_for_the_log(node):
+    spools = []
+    observer = await node.server.connect()
+
+    async def on_beat(message):
+        spools.append(codec.decode_beat(message.data).spool)
+
+    try:
+        await node.start_worker()
+        await node.fact("worker.started")
+        await observer.subscribe(subjects.beat(CLUSTER, node.name), cb=on_beat)
+        await until(lambda: 0 in spools)
+        await observer.jetstream().delete_stream(subjects.stream_name(CLUSTER))
+        os.kill(node.state["store"], signal.SIGKILL)
+        assert await until(lambda: next((s for s in spools if s), None)) == 1
+    finally:
+        await observer.close()
+
+
 async def test_the_store_is_replaced_when_it_dies(node):
     before = node.state
     os.kill(before["store"], signal.SIGKILL)

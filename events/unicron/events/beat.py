@@ -27,9 +27,13 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """Sent every 200 ms by each agent; judged by the receiver's monotonic clock only."""
+    """Sent every 200 ms by each agent; judged by the receiver's monotonic clock only.
+
+    `spool`: facts of the agent that the log hasn't acknowledged yet.
+    """
 
     node: NodeId
     incarnation: Incarnation
     number: int
     workers: tuple[WorkerBeat, ...] = ()
+    spool: int = 0

@@ -181,6 +181,7 @@ class Agent:
                 incarnation=self._incarnation,
                 number=number,
                 workers=self._workers.beats(),
+                spool=self._transport.facts.waiting,
             )
             await self._transport.send(subject, codec.encode_beat(beat))
             due = max(due + BEAT_S, loop.time())

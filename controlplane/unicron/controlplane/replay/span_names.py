@@ -52,6 +52,7 @@ CAUSES: Final = "unicron.sequence.causes"
 PHRASE: Final = "unicron.event.what"
 WHO: Final = "unicron.event.who"
 CAUSE_TYPE: Final = "unicron.cause"
+PLAN_SOURCE: Final = "unicron.plan.source"
 
 # --- Metrics -------------------------------------------------------------------------------------
 

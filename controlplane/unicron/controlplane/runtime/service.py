@@ -19,6 +19,7 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.natsbus import NatsBus
+from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.events import ConfigError, TaskSpec, UnicronError
@@ -44,17 +45,35 @@ async def serve(
     once `when_nodes` nodes are healthy. Raises UnicronError; leaves nothing behind either way."""
     connection = await connect(url, name=f"control/{instance}")
     solver = ChildSolver()
+    observer: Observer | None = None
     try:
         event_log = await JetStreamLog.open(connection, cluster)
         bus = NatsBus(connection, cluster)
-        engine = Engine(event_log, bus, instance=instance, solver=solver, version=version())
+        observer = Observer.configured(
+            cluster=cluster,
+            birth=await event_log.birth(),
+            instance=instance,
+            version=version(),
+        )
+        engine = Engine(
+            event_log,
+            bus,
+            instance=instance,
+            solver=solver,
+            version=version(),
+            on_event=observer.see if observer else None,
+        )
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signal, group.cancel_scope)
             group.start_soon(engine.run)
             group.start_soon(_submit, engine, tasks, when_nodes)
+            if observer is not None:
+                group.start_soon(observer.run, engine, event_log)
         await event_log.close()
     finally:
         with anyio.CancelScope(shield=True):
+            if observer is not None:
+                await observer.aclose()
             await solver.aclose()
             await connection.close()
 
