@@ -1,3 +1,5 @@
+import hashlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from unicron.events import (
     ConfigError,
     DecodeError,
     HistoryHeader,
+    HistoryReader,
     LogBroken,
     LogMismatch,
     chain_of,
@@ -173,6 +176,84 @@ def test_a_file_cut_anywhere_is_refused(path):
 
 def test_lines_after_the_seal(path):
     assert broken(path, lambda lines: lines.append(lines[1])).first_wrong == 7
+
+
+# --- Digests of the state --------------------------------------------------------------------------
+
+
+def with_digests(path, every=2):
+    header = msgspec.structs.replace(HEADER, fold_version=7, digest_every=every)
+    asked = []
+
+    def state_digest():
+        asked.append(f"state {len(asked)}")
+        return asked[-1]
+
+    seal = write_history(path, header, some_events(5), state_digest)
+    return header, seal
+
+
+def test_digests_stand_where_the_header_says_and_in_the_seal(tmp_path):
+    header, seal = with_digests(tmp_path / "log")
+    history = read_history(tmp_path / "log")
+    assert (history.header, history.seal) == (header, seal)
+    assert list(history.events) == some_events(5)
+    assert [(d.seq, d.state_digest) for d in history.digests] == [
+        (2, "state 0"),
+        (4, "state 1"),
+        (5, "state 2"),
+    ]
+
+
+def test_events_and_digests_come_in_the_order_of_the_lines(tmp_path):
+    with_digests(tmp_path / "log")
+    with (tmp_path / "log").open("rb") as file:
+        reader = HistoryReader("log", file)
+        assert reader.seal is None
+        items = [(type(item).__name__, item.seq) for item in reader]
+    assert items == [
+        ("Recorded", 1),
+        ("Recorded", 2),
+        ("StateDigest", 2),
+        ("Recorded", 3),
+        ("Recorded", 4),
+        ("StateDigest", 4),
+        ("Recorded", 5),
+        ("StateDigest", 5),
+    ]
+    assert reader.seal is not None
+
+
+@pytest.mark.parametrize("at,seq", [(3, 2), (6, 4)])
+def test_a_missing_digest_is_named_after_its_event(tmp_path, at, seq):
+    with_digests(tmp_path / "log")
+    error = broken(tmp_path / "log", lambda lines: lines.pop(at))
+    assert error.first_wrong == seq
+    assert f"the digest after event {seq}" in error.what
+
+
+def test_a_header_that_promises_digests_that_nobody_computes(tmp_path):
+    header = msgspec.structs.replace(HEADER, digest_every=2)
+    with pytest.raises(ValueError, match="digests"):
+        write_history(tmp_path / "log", header, some_events())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_format_1_has_none_and_is_read(tmp_path, path):
+    """As the first version wrote it: the header and the seal had fewer fields."""
+    lines = path.read_bytes().splitlines()
+    lines[0] = lines[0].replace(b'"unicron_history":2', b'"unicron_history":1')
+    lines[0] = lines[0].replace(b',"fold_version":0,"digest_every":0', b"")
+    lines[-1] = lines[-1].replace(b',"state_digest":""', b"")
+    check = hashlib.sha256()
+    for at, line in enumerate(lines):
+        content = line.rpartition(b',"check":"')[0] + b"}"
+        check.update(content)
+        lines[at] = content[:-1] + b',"check":"%s"}\n' % check.hexdigest()[:16].encode()
+    (tmp_path / "old").write_bytes(b"".join(lines))
+    history = read_history(tmp_path / "old")
+    assert list(history.events) == some_events()
+    assert (history.header.unicron_history, history.digests) == (1, ())
 
 
 def test_other_files(tmp_path):

@@ -151,7 +151,7 @@ class HistoryReader:
         except (msgspec.DecodeError, UnicodeDecodeError):
             probe = {}
         version = probe.get("unicron_history")
-        if not isinstance(version, int):
+        if not isinstance(version, int) or version < 1:
             raise LogMismatch(
                 f"{self._name} is no unicron history",
                 why='its first line must begin {"unicron_history": …}' if line else "it is empty",

@@ -50,7 +50,6 @@ class Unread:
                 self._decision = self._decision or (recorded.seq, entry.tag)
         if kind not in self._first:
             self._first[kind] = f"#{recorded.seq} {what}: it changes nothing"
-            log.warning("%s", self._first[kind])
 
     def check(self) -> None:
         """NewerLog if a decision of a newer version stands in the log."""
@@ -67,5 +66,6 @@ class Unread:
         """The alarm to write next: one for each kind in a log, whoever leads."""
         for message in self._first.values():
             if message not in self._said:
+                log.warning("%s", message)
                 return AlarmRaised(code="E-EVENT-UNREAD", message=message)
         return None
