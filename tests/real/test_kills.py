@@ -4,6 +4,8 @@ by one bit from a run that nothing happened to."""
 import pytest
 
 from tests.real.world import World
+from unicron.controlplane.local.faults import Fault
+from unicron.controlplane.local.injector import Trap
 from unicron.controlplane.local.reference import Reference
 from unicron.worker_shim.page import Phase
 
@@ -84,14 +86,14 @@ async def test_node_killed(world: World, reference: Reference) -> None:
 
 async def test_third_node_joins(world: World, reference: Reference) -> None:
     """A planned growth: nobody stops for it, and no incident is opened."""
-    pause = world.trap("n1/0", Phase.FORWARD, iteration=6)
-    assert await pause.sprung(40.0)
+    fault = Fault(kind="slow", target="n1/0", iteration=6, phase=Phase.FORWARD, argument_ms=400)
+    slowed = Trap(world.cluster, fault)  # so that the joiners come before the task is over
+    try:
+        assert await slowed.sprung(40.0)
+        slowed.shoot()
+    finally:
+        slowed.close()
     await world.cluster.start_agent("n3")
-    await world.cluster.until(
-        "the joiners are warm",
-        lambda s: [w.status for w in s.workers.values() if w.node == "n3"] == ["prepared"] * 2,
-    )
-    pause.close()
     await world.cluster.until("DP 6", lambda s: world.members(s) == 6)
     state = await world.finish(reference)
     assert not state.incidents
