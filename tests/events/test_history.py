@@ -178,7 +178,7 @@ def test_lines_after_the_seal(path):
     assert broken(path, lambda lines: lines.append(lines[1])).first_wrong == 7
 
 
-# --- Digests of the state --------------------------------------------------------------------------
+# --- Digests of the state -------------------------------------------------------------------------
 
 
 def with_digests(path, every=2):
