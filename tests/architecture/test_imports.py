@@ -19,8 +19,11 @@ OURS = {
     "unicron.controlplane.core": ("unicron.events", *PURE_PLANNER),
     "unicron.controlplane.replay": (
         "unicron.events",
+        *PURE_PLANNER,
+        *(f"unicron.planner.{name}" for name in ("assemble", "dynamic")),
         "unicron.controlplane.core",
         "unicron.controlplane.errors",
+        *PURE_PLANNER,  # what a plan was worth
     ),
     "unicron.controlplane": ("unicron",),
 }
