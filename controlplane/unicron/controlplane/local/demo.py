@@ -18,15 +18,9 @@ from unicron.controlplane.local.injector import Shot, fire
 from unicron.controlplane.local.measure import Check, Work, checks, read_work
 from unicron.controlplane.local.reference import Reference, run_reference
 from unicron.controlplane.local.spec import demo_task
+from unicron.controlplane.replay.export import export_history
 from unicron.controlplane.replay.replayer import Replayer
-from unicron.events import (
-    ConfigError,
-    HistoryHeader,
-    Recorded,
-    TaskSpec,
-    UnicronError,
-    write_history,
-)
+from unicron.events import ConfigError, Recorded, TaskSpec, UnicronError
 
 START_NODES = ("n1", "n2")
 LATER_NODE = "n3"
@@ -223,8 +217,13 @@ class Demo:
     def _write_log(self, cluster: LocalCluster) -> None:
         if not cluster.events:
             return
-        header = HistoryHeader(cluster=cluster.name, birth=cluster.birth, version=cluster.version)
-        write_history(self.options.log_path, header, cluster.events)
+        export_history(
+            self.options.log_path,
+            cluster.events,
+            cluster=cluster.name,
+            birth=cluster.birth,
+            version=cluster.version,
+        )
 
     def _result(
         self,
