@@ -108,7 +108,7 @@ def test_whatever_of_ours_is_raised_ends_in_a_code(cli, monkeypatch, error, code
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("unicron.controlplane.cli.log_source.read_log", fail)
+    monkeypatch.setattr("unicron.controlplane.cli.opened.open_log", fail)
     done = cli("audit", "--log", "x")
     assert done.exit_code == code
     assert len(done.stderr.splitlines()) == 1
@@ -119,7 +119,7 @@ def test_an_interrupt(cli, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unicron.controlplane.cli.log_source.read_log", interrupted)
+    monkeypatch.setattr("unicron.controlplane.cli.opened.open_log", interrupted)
     assert cli("audit", "--log", "x").exit_code == 130
 
 

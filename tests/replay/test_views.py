@@ -8,7 +8,7 @@ from tests.replay.histories import Restless, killed, night, powered_off, restles
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.verdict import Verdict
-from unicron.controlplane.replay import IncidentBook, views
+from unicron.controlplane.replay import IncidentBook, entries
 
 MS = STEP_NS // 1_000_000
 TAG = {event: event.__struct_config__.tag for event in get_args(ev.AnyEvent)}
@@ -69,30 +69,30 @@ def test_a_killed_worker_from_its_exit_to_its_return():
     assert ordered.cause == tuple(range(exited + 2, exited + 6))
 
 
-def test_marks_are_stream_time_since_the_first_evidence():
+def test_times_are_the_streams_since_the_first_evidence():
     told = only(killed())
-    marks, by_type = told.incident.marks, {}
+    incident, by_type = told.incident, {}
     for event in told.events:
         by_type.setdefault(event.type, []).append(event.t_plus_ms)
-    assert marks.detect_ms == by_type["incident.opened.v1"][0] == MS
-    assert marks.close_ms == by_type["generation.closed.v1"][0]
-    assert marks.order_ms == by_type["transition.ordered.v1"][0]
-    assert marks.ready_ms == by_type["member.ready.v1"][2]
-    assert marks.commit_ms == by_type["member.committed.v1"][0]
-    assert marks.resolve_ms == told.incident.duration_ms == told.events[-1].t_plus_ms
+    assert incident.detect_ms == by_type["incident.opened.v1"][0] == MS
+    assert incident.stall_ms == by_type["member.committed.v1"][0]
+    assert incident.duration_ms == told.events[-1].t_plus_ms
+    assert incident.began_at_ns == incident.first_evidence_at_ns == told.events[0].at_ns
+    assert (incident.last_seq, incident.last_at_ns) == (told.events[-1].seq, told.events[-1].at_ns)
 
 
 def test_a_lost_node_begins_with_its_closed_connections():
     told = only(powered_off())
-    assert types(told)[:5] == [
+    assert types(told)[:6] == [
         *["connection.closed.v1"] * 3,
+        "deadline.passed.v1",
         "node.lost.v1",
         "incident.opened.v1",
     ]
     assert {"node.isolated.v1", "plan.requested.v1", "plan.solved.v2"} < {*types(told)}
     assert types(told).count("plan.decided.v1") == 2
     assert told.incident.first_evidence_seq == told.events[0].seq
-    assert told.incident.marks.detect_ms == 4 * MS
+    assert told.incident.detect_ms == 5 * MS
 
 
 def silent():
@@ -157,7 +157,7 @@ def test_servers_have_short_names():
     assert told.events[0].who == "server/s"
     named = "server/" + "N" * 56
     source = ev.Source(who=named, incarnation=0, counter=0)
-    assert views._who(source) == "server/NNNNNNNN"
+    assert entries.who(source) == "server/NNNNNNNN"
 
 
 def test_what_happened_before_and_after_is_left_out():
@@ -175,9 +175,8 @@ def test_an_incident_that_is_still_open():
     incident = only(story).incident
     assert incident.is_open
     assert (incident.resolved_seq, incident.duration_ms, incident.outcome) == (None, None, "")
-    marks = incident.marks
-    assert marks.close_ms is not None
-    assert (marks.order_ms, marks.ready_ms, marks.commit_ms, marks.resolve_ms) == (None,) * 4
+    assert incident.cost_until == "log_end"
+    assert incident.last_seq == story.state.seq
 
 
 def test_a_wait_of_the_incident_that_reached_its_limit():

@@ -25,10 +25,13 @@ from unicron.events.history_reader import unreadable
 if TYPE_CHECKING:  # brings nats and asyncio, which reading a file doesn't need
     from unicron.controlplane.runtime.jetstream import JetStreamLog
 
-_SCHEMES: Final = ("nats://", "tls://")
-_DEFAULT_CLUSTER: Final = "demo"
+#: How the address of a NATS server begins.
+SCHEMES: Final = ("nats://", "tls://")
+DEFAULT_CLUSTER: Final = "demo"
 #: The next event of a log that is known to have one comes within this, or the log is unreachable.
 _NEXT_EVENT_S: Final = 10.0
+#: Stands for a password or a token in what is shown.
+HIDDEN: Final = "***"
 #: Entries of a stream that are handed over at once.
 _BATCH: Final = 256
 
@@ -36,7 +39,7 @@ _BATCH: Final = 256
 @dataclass(frozen=True, kw_only=True)
 class Log:
     """A log as far as it had come when it was read. `shown` names it in messages and commands to
-    copy, without credentials."""
+    copy, without secrets."""
 
     shown: str
     cluster: str
@@ -66,8 +69,8 @@ def open_log(log: str, cluster: str | None) -> Iterator[OpenLog]:
     as late as when the entry is reached at which the log is broken."""
     if cluster is not None:
         subjects.check_cluster(cluster)
-    if log.startswith(_SCHEMES):
-        with _open_stream(log, cluster or _DEFAULT_CLUSTER) as opened:
+    if log.startswith(SCHEMES):
+        with _open_stream(log, cluster or DEFAULT_CLUSTER) as opened:
             yield opened
     else:
         with _open_file(_history_in(Path(log)), cluster) as opened:
@@ -175,7 +178,7 @@ def _open_stream(url: str, cluster: str) -> Iterator[OpenLog]:
 
             try:
                 yield OpenLog(
-                    shown=_without_credentials(url),
+                    shown=_without_secrets(url),
                     cluster=cluster,
                     birth=birth,
                     fold_version=0,
@@ -218,12 +221,25 @@ async def _batches(log: "JetStreamLog", last: int) -> AsyncGenerator[list[Record
         await tail.aclose()
 
 
-def _without_credentials(url: str) -> str:
+def _without_secrets(url: str) -> str:
+    """As it was typed, with `HIDDEN` for the password, or for what stands there alone: a token."""
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}:{parts.port or 4222}"
+    user, at, host = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    shown = f"{name}:{HIDDEN}@" if colon else f"{HIDDEN}@" if at else ""
+    port = "" if parts.port else ":4222"
+    return f"{parts.scheme}://{shown}{host}{port}"
 
 
 def log_arguments(log: Log | OpenLog) -> str:
-    """The arguments that read the same log again, for commands to copy."""
+    """The arguments that read the same log again, for commands to copy. Secrets aren't among them:
+    `HIDDEN` stands for each, see hidden_words()."""
     name = f"--log {shlex.quote(log.shown)}"
-    return f"{name} --cluster {log.cluster}" if log.shown.startswith(_SCHEMES) else name
+    return f"{name} --cluster {log.cluster}" if log.shown.startswith(SCHEMES) else name
+
+
+def hidden_words(log: Log | OpenLog) -> str:
+    """What `HIDDEN` stands for, if log_arguments() has it; else ""."""
+    if not log.shown.startswith(SCHEMES) or HIDDEN not in log.shown:
+        return ""
+    return f"{HIDDEN} stands for the password or token, which is not shown"

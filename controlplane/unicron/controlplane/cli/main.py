@@ -25,7 +25,12 @@ COMMANDS: Final[dict[str, Command]] = {
     ),
     "up": Command(f"{_CLI}.up_command:up", "Run a control plane for a cluster."),
     "audit": Command(
-        f"{_CLI}.audit_command:audit", "What happened: incidents, or the story of one."
+        f"{_CLI}.audit_command:audit", "What happened and what it cost, or the story of one."
+    ),
+    "why": Command(f"{_CLI}.why_command:why", "Why it is so: causes, back to the first evidence."),
+    "events": Command(f"{_CLI}.events_command:events", "The log in words; --follow as it grows."),
+    "status": Command(
+        f"{_CLI}.status_command:status", "How the cluster stands, or one thing in it."
     ),
     "replay": Command(
         f"{_CLI}.replay_command:replay", "Fold a log again; --verify decides again and compares."

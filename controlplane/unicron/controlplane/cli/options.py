@@ -69,6 +69,16 @@ def log_options(command: F) -> F:
     return log(cluster(command))
 
 
+def at_option(command: F) -> F:
+    """--at, as argument `at`."""
+    return click.option(
+        "--at",
+        callback=sequence,
+        metavar="SEQ",
+        help="Read the log up to there only: what could be told then.",
+    )(command)
+
+
 def sequence(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """Callback for an option that takes a sequence as it is printed: 48211, #48211, #48,211."""
     if value is None:

@@ -32,9 +32,9 @@ def width() -> int | None:
     return max(shutil.get_terminal_size().columns, _WIDTH_MIN)
 
 
-def emit(text: str) -> None:
-    """Print one answer. A reader that went away (`| head`) is no error; what its encoding can't
-    say is escaped."""
+def emit(text: str) -> bool:
+    """Print one answer. A reader that went away (`| head`) is no error, but False; what its
+    encoding can't say is escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = text.encode(encoding, "backslashreplace").decode(encoding)
     try:
@@ -42,6 +42,8 @@ def emit(text: str) -> None:
     except BrokenPipeError:
         # The interpreter flushes once more at its end: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,24 @@ def _styled(cell: Cell, size: int, *, right: bool) -> str:
     return blanks + text if right else text + blanks
 
 
+def json_text(document: object) -> str:
+    """One JSON document. What is no printable character is escaped: texts of the log stand in it,
+    and it may go to a terminal."""
+    import msgspec
+
+    return escaped(msgspec.json.format(msgspec.json.encode(document)).decode())
+
+
+def escaped(text: str) -> str:
+    """JSON in which each character that isn't printable is escaped; line ends stay."""
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    pair = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pair[i]:02x}{pair[i + 1]:02x}" for i in range(0, len(pair), 2))
+
+
 def hung(text: str, indent: int, columns: int | None) -> str:
     """`text` broken at `columns`, its further lines indented; whole with None."""
     if columns is None:
@@ -97,20 +117,10 @@ def hung(text: str, indent: int, columns: int | None) -> str:
 
 
 def duration(ms: int | None) -> str:
-    """``412 ms``, ``6.2 s``, ``4 min 07``, ``1 h 04``; ``-`` for none."""
-    if ms is None:
-        return "-"
-    sign, ms = ("-", -ms) if ms < 0 else ("", ms)
-    if ms < 1000:
-        return f"{sign}{ms} ms"
-    if ms < 60_000:
-        digits = 2 if ms < 10_000 else 1
-        return f"{sign}{ms / 1000:.{digits}f} s"
-    minutes, seconds = divmod(ms // 1000, 60)
-    if minutes < 60:
-        return f"{sign}{minutes} min {seconds:02}"
-    hours, minutes = divmod(minutes, 60)
-    return f"{sign}{hours} h {minutes:02}"
+    """``412 ms``, ``6.20 s``, ``4 min 07``, ``1 h 04``; ``-`` for none."""
+    from unicron.controlplane.replay import units
+
+    return units.duration(ms)
 
 
 def utc(at_ns: int) -> str:

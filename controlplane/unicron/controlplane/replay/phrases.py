@@ -315,7 +315,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.TaskFailed: ("decided", lambda b: f"gives {b.task} up: {b.reason}"),
     ev.NodeSuspected: ("observed", lambda b: f"{b.node} may be gone: {b.evidence}"),
     ev.NodeRecovered: ("observed", lambda b: f"{b.node} is heard again, all well: {b.evidence}"),
-    ev.NodeLost: ("decided", lambda b: f"{b.node} is lost with all its workers: {b.evidence}"),
+    ev.NodeLost: ("decided", lambda b: f"gives {b.node} and its workers up for lost: {b.evidence}"),
     ev.NodeIsolated: ("decided", lambda b: f"isolates {b.node}, no plan may use it: {b.reason}"),
     ev.NodeAdmitted: ("decided", lambda b: f"admits {b.node}, plans may use it from here on"),
     ev.NodeReturned: ("decided", lambda b: f"{b.by} gives {b.node} back: {b.reason}"),

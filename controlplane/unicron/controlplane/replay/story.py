@@ -38,7 +38,8 @@ class StoryEvent(msgspec.Struct, frozen=True, kw_only=True):
 class TaskMoment(msgspec.Struct, frozen=True, kw_only=True):
     """A task after the event `seq`. `devices`: members of the generation that trains, 0 if none
     does. `gflops`: its throughput by the planner's cost model; 0 if it doesn't train. `workers`:
-    members by rank."""
+    members by rank. `iteration`: as far as it was heard; before an incident: that in which they
+    stopped."""
 
     seq: Sequence
     at_ns: int

@@ -16,6 +16,9 @@ def foreboding(log: SequenceOf[Recorded], seq: int) -> tuple[Sequence, ...]:
     match envelope.body if envelope is not None else None:
         case ev.NodeLost(node=node):
             return tuple(sorted(_node_went_silent(log, seq, node)))
+        case ev.DeadlinePassed(key=key) if key.startswith("closed:"):
+            node = NodeId(key.removeprefix("closed:").rpartition(":")[0])
+            return tuple(sorted(_node_went_silent(log, seq, node)))
         case ev.WorkerExited(worker=worker, incarnation=incarnation, ordered=False):
             return _connection_closed(log, seq, f"worker/{worker}/{incarnation}")
         case _:
@@ -39,7 +42,7 @@ def _connection_closed(log: SequenceOf[Recorded], before: int, client: str) -> t
 def _node_went_silent(log: SequenceOf[Recorded], before: int, lost: NodeId) -> set[Sequence]:
     """What made the node look lost: its suspicion, its closed connections."""
     mine: set[Sequence] = set()
-    clients: dict[str, tuple[Sequence, bool]] = {}  # slot or agent -> newest report, is it closed
+    clients: dict[str, tuple[Sequence, str]] = {}  # slot or agent -> newest report, who if closed
     exited: set[str] = set()
     silent = True
     for recorded in reversed(log[: before - 1]):
@@ -55,16 +58,16 @@ def _node_went_silent(log: SequenceOf[Recorded], before: int, lost: NodeId) -> s
                 mine.add(recorded.seq)
             case ev.DeadlinePassed(key=key) if silent and confirms(key, lost):
                 mine.add(recorded.seq)
-            case ev.WorkerExited(worker=worker) if node_of(worker) == lost:
-                exited.add(worker)
+            case ev.WorkerExited(worker=worker, incarnation=life) if node_of(worker) == lost:
+                exited.add(f"worker/{worker}/{life}")
             case ev.ConnectionOpened(client=client) | ev.ConnectionClosed(client=client):
                 name = process_on(lost, client)
                 if name and name not in clients:
-                    gone = isinstance(body, ev.ConnectionClosed)
+                    gone = client if isinstance(body, ev.ConnectionClosed) else ""
                     clients[name] = (recorded.seq, gone)
             case _:
                 pass
-    return mine | {seq for name, (seq, gone) in clients.items() if gone and name not in exited}
+    return mine | {seq for seq, gone in clients.values() if gone and gone not in exited}
 
 
 def confirms(key: str, node: NodeId) -> bool:

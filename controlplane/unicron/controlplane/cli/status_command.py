@@ -1,0 +1,160 @@
+"""`unicron status`: how a cluster stands, on one screen, or how one thing in it does."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from unicron.controlplane.cli import options
+from unicron.controlplane.cli.output import Cell, duration, emit, hung, number, table, utc, width
+
+if TYPE_CHECKING:
+    from unicron.controlplane.cli.opened import Opened
+    from unicron.controlplane.replay import ClusterView, IdStatus
+
+_COLOURS = {"healthy": "", "suspected": "yellow", "lost": "red", "isolated": "red"}
+
+
+@click.command()
+@click.argument("what", metavar="[ID]", required=False)
+@options.log_options
+@options.at_option
+@options.json_option
+@options.verbose_option
+def status(what: str | None, log: str, cluster: str | None, at: int | None, as_json: bool) -> None:
+    """How the cluster stands, or how one thing in it does.
+
+    ID is a node, a task, a worker, an incident, the sequence of a plan or of any other event, or
+    the beginning of one. With --at: how it stood then. Nothing is verified: see unicron replay.
+    """
+    from unicron.controlplane.cli.opened import document, open_book
+
+    opened = open_book(log, cluster, at)
+    if what is None:
+        view = opened.book.cluster(opened.last_seq)
+        emit(document("unicron.status/1", opened, view) if as_json else _cluster(opened, view))
+    else:
+        found = opened.book.status(what)
+        emit(document("unicron.status.id/1", opened, found) if as_json else _one(opened, found))
+
+
+def _cluster(opened: "Opened", view: "ClusterView") -> str:
+    from unicron.controlplane.cli.opened import next_lines
+    from unicron.controlplane.replay.story import NextCommand
+
+    upto = f"#{number(view.at_seq)}"
+    if view.at_seq < view.last_seq:
+        upto += f" of {number(view.last_seq)}"
+    when = f", {utc(view.at_ns)} UTC" if view.at_seq else ""
+    leader = f"{view.leader} leads since #{number(view.term)}" if view.term else "nobody leads"
+    lines = [
+        hung(
+            f"cluster {view.cluster or opened.log.cluster} at {upto}: {view.headline}", 2, width()
+        ),
+        hung(f"{leader}{when}; log lag {_lag(view.log_lag_ms)}", 2, width()),
+    ]
+    for text in (_incidents(view), _tasks(view), _nodes(view), _workers(view)):
+        lines += ["", text] if text else []
+    lines += ["", *_desk(view), *_counts(view)]
+    worst = min(view.incidents, key=lambda i: i.severity, default=None)
+    arguments = ("audit",) if worst is None else ("audit", worst.id)
+    commands = (NextCommand(arguments=arguments, about="what happened"),)
+    return "\n".join([*lines, *next_lines(opened, commands)])
+
+
+def _lag(ms: int | None) -> str:
+    return "unknown" if ms is None else duration(ms)
+
+
+def _incidents(view: "ClusterView") -> str:
+    rows = [
+        (i.id, str(i.severity), f"#{i.opened_seq}", i.task or "-", i.what) for i in view.incidents
+    ]
+    return table(("INCIDENT", "SEV ", "OPENED ", "TASK", "WHAT"), rows, width()) if rows else ""
+
+
+def _tasks(view: "ClusterView") -> str:
+    rows = [
+        (
+            t.task,
+            t.phase,
+            f"{t.devices}/{t.devices_wanted}",
+            str(t.generation),
+            f"{number(t.iteration)}/{number(t.iterations)}",
+            number(t.gflops),
+            t.incident or t.outcome or "-",
+        )
+        for t in view.tasks
+    ]
+    header = ("TASK", "PHASE", "DEVICES ", "GEN ", "ITER ", "GFLOP/s ", "WHY")
+    return table(header, rows, width()) if rows else ""
+
+
+def _nodes(view: "ClusterView") -> str:
+    rows = [
+        (
+            n.node,
+            Cell(n.status, _COLOURS.get(n.status, "cyan")),
+            f"#{n.since_seq}",
+            f"{n.devices} {n.device_kind}",
+            str(n.workers),
+            n.reason or "-",
+        )
+        for n in view.nodes
+    ]
+    header = ("NODE", "STATUS", "SINCE ", "DEVICES ", "WORKERS ", "WHY")
+    return table(header, rows, width()) if rows else ""
+
+
+def _workers(view: "ClusterView") -> str:
+    rows = [
+        (
+            w.worker,
+            str(w.life),
+            w.status,
+            w.task,
+            "-" if w.rank is None else str(w.rank),
+            f"slow, {w.slow_percent} % of the others' time" if w.slow_percent else "",
+        )
+        for w in view.workers
+    ]
+    header = ("WORKER", "LIFE ", "STATUS", "TASK", "RANK ", "")
+    return table(header, rows, width()) if rows else ""
+
+
+def _desk(view: "ClusterView") -> list[str]:
+    plan = view.plan
+    if plan.wanted_seq is None and plan.request_seq is None:
+        return []
+    asked = f"asked with #{plan.request_seq}" if plan.request_seq else "not asked for yet"
+    since = f" since #{plan.wanted_seq}" if plan.wanted_seq else ""
+    return [hung(f"a plan is wanted{since} ({plan.reason}), {asked}", 2, width())]
+
+
+def _counts(view: "ClusterView") -> list[str]:
+    text = (
+        f"{view.incidents_over} incidents over; {view.void} void decisions, {view.duplicates} "
+        f"repeated facts, {view.gaps} gaps, {view.unknown} entries not understood"
+    )
+    return [hung(text, 2, width())]
+
+
+def _one(opened: "Opened", found: "IdStatus") -> str:
+    from unicron.controlplane.cli.opened import next_lines
+    from unicron.controlplane.cli.story_text import events_table
+
+    lines = [hung(found.headline, 2, width())]
+    if found.facts:
+        lines += ["", table(("", ""), found.facts, width()).lstrip("\n")]
+    if found.kind not in ("event", "plan"):
+        more = f", and {number(found.events_left_out)} before" if found.events_left_out else ""
+        lines += ["", f"LAST EVENTS{more}", events_table(found.events)]
+    elif found.events:
+        fields = [(name, _value(value)) for name, value in found.events[0].fields.items()]
+        lines += ["", "FIELDS", table(("", ""), fields, width()).lstrip("\n")]
+    return "\n".join([*lines, "", *next_lines(opened, found.commands)])
+
+
+def _value(value: object) -> str:
+    import msgspec
+
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,64 @@
+"""An incident in a few sentences: what, whom it hit for how long, what it cost, how it ended."""
+
+from collections.abc import Sequence as SequenceOf
+
+from unicron.controlplane.replay.phrases import one_line
+from unicron.controlplane.replay.story import TaskPassage
+from unicron.controlplane.replay.summary import LOG_END, TASK_ENDED, IncidentSummary
+from unicron.controlplane.replay.units import count, device_time, duration, flop
+
+
+def headline_of(incident: IncidentSummary, tasks: SequenceOf[TaskPassage]) -> tuple[str, ...]:
+    """Sentences, each on one line."""
+    sentences = [f"{_capital(incident.what)}."]
+    sentences += [_passage(incident, passage) for passage in tasks if passage.hit]
+    sentences += [_made_smaller(passage) for passage in tasks if not passage.hit]
+    if incident.costs and incident.lost_device_ms:
+        sentences.append(f"It cost {cost_words(incident)}.")
+    elif incident.costs:
+        sentences.append("It cost no training.")
+    sentences.append("It is still open." if incident.is_open else f"Outcome: {incident.outcome}.")
+    return tuple(map(one_line, sentences))
+
+
+def cost_words(incident: IncidentSummary) -> str:
+    """``32.6 GFLOP (1.74 device-seconds), until it was whole again``."""
+    until = {
+        LOG_END: "counted to the end of the log, still short of what it had",
+        TASK_ENDED: "until the task ended",
+    }.get(incident.cost_until, "until it had what it had before")
+    return f"{flop(incident.lost_flop)} ({device_time(incident.lost_device_ms)}), {until}"
+
+
+def _passage(incident: IncidentSummary, passage: TaskPassage) -> str:
+    """The task that was hit itself."""
+    before, during, after = passage.before, passage.during, passage.after
+    if not before.devices:
+        return f"{passage.task} was not training before it."
+    if not incident.stall_ms:
+        return f"{passage.task} trained on, on {count(before.devices, 'device')}."
+    stall = f"{passage.task} stood still for {duration(incident.stall_ms)}"
+    if not during.devices:
+        return f"{stall} and did not train again."
+    if during.devices == before.devices:
+        return f"{stall} and went on with the same {count(before.devices, 'device')}."
+    went = f"{stall} and went on with {during.devices} of {count(before.devices, 'device')}"
+    if after is not None and after.devices >= before.devices:
+        took = (after.at_ns - incident.first_evidence_at_ns) // 1_000_000
+        return f"{went}; it had all {before.devices} again after {duration(took)}."
+    if passage.whole is not None:
+        later = f"after {duration(passage.whole.t_plus_ms)} (#{passage.whole.seq})"
+        return f"{went}; it had all {before.devices} again {later}."
+    return f"{went}."
+
+
+def _made_smaller(passage: TaskPassage) -> str:
+    """A task that a plan made smaller for the others' sake."""
+    return (
+        f"{passage.task} was made smaller by the plan: "
+        f"{passage.before.devices} -> {count(passage.during.devices, 'device')}."
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

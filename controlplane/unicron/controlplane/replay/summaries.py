@@ -1,0 +1,176 @@
+"""All incidents of a log in short, with what they cost."""
+
+from collections.abc import Sequence as SequenceOf
+from functools import cached_property
+
+from unicron import events as ev
+from unicron.controlplane.core.state import IncidentState
+from unicron.controlplane.replay.belonging import events_of
+from unicron.controlplane.replay.costs import Episode, costs_of
+from unicron.controlplane.replay.phrases import one_line
+from unicron.controlplane.replay.reading import Reading
+from unicron.controlplane.replay.summary import LOG_END, IncidentSummary, TaskCost
+from unicron.controlplane.replay.throughput import began
+from unicron.events import Recorded, Sequence, TaskId
+
+_MS = 1_000_000
+
+
+class Summaries:
+    """Incidents of one log, by id, oldest first."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self.mine: dict[str, tuple[Recorded, ...]] = {
+            known.incident: _events(reading, known) for known in reading.incidents
+        }
+
+    @cached_property
+    def all(self) -> dict[str, IncidentSummary]:
+        """Every incident in short."""
+        costs = self._costs()
+        return {
+            known.incident: self._in_short(known, costs[known.incident])
+            for known in self._reading.incidents
+        }
+
+    # --- Costs ------------------------------------------------------------------------------------
+
+    def _costs(self) -> dict[str, tuple[TaskCost, ...]]:
+        by_task: dict[str, list[Episode]] = {}
+        for known in self._reading.incidents:
+            for episode in self._episodes(known):
+                by_task.setdefault(episode.task, []).append(episode)
+        costs: dict[str, list[TaskCost]] = {known.incident: [] for known in self._reading.incidents}
+        for task, episodes in by_task.items():
+            ordered = sorted(episodes, key=lambda e: (e.first_seq, e.incident))
+            paces = self._reading.throughput.paces.get(task, [])
+            found = costs_of(paces, ordered, self._reading.end_ns)
+            for episode, cost in zip(ordered, found, strict=True):
+                costs[episode.incident].append(cost)
+        return {
+            known.incident: tuple(
+                sorted(costs[known.incident], key=lambda c: (c.task != known.task, c.task))
+            )
+            for known in self._reading.incidents
+        }
+
+    def _episodes(self, known: IncidentState) -> list[Episode]:
+        log, mine = self._reading.log, self.mine[known.incident]
+        over = log[known.resolved - 1].at_ns if known.resolved else None
+        episodes = []
+        if known.task is not None:
+            episodes.append(
+                Episode(
+                    incident=known.incident,
+                    task=known.task,
+                    first_seq=mine[0].seq,
+                    began_ns=self._began(mine[0]),
+                    over_ns=over,
+                )
+            )
+        for task, seq in self._made_smaller(known, mine):
+            episodes.append(
+                Episode(
+                    incident=known.incident,
+                    task=task,
+                    first_seq=seq,
+                    began_ns=log[seq - 1].at_ns,
+                    over_ns=over,
+                    planned=True,
+                )
+            )
+        return episodes
+
+    def _made_smaller(
+        self, known: IncidentState, mine: SequenceOf[Recorded]
+    ) -> list[tuple[TaskId, Sequence]]:
+        """Other tasks whose devices the incident's plans took, and the first plan that did."""
+        found: dict[TaskId, Sequence] = {}
+        for recorded in mine:
+            body = self._reading.body(recorded.seq)
+            if not isinstance(body, ev.PlanDecided) or recorded.seq in self._reading.void:
+                continue
+            for given in body.allocations:
+                entry = self._reading.task_before(given.task, recorded.seq)
+                old = entry[1].allocation if entry else None
+                fewer = old is not None and len(given.slots) < len(old.slots)
+                if fewer and given.task != known.task:
+                    found.setdefault(given.task, recorded.seq)
+        return list(found.items())
+
+    def _began(self, first: Recorded) -> int:
+        return began(self._reading.log, first.seq, first.at_ns)
+
+    # --- In short ---------------------------------------------------------------------------------
+
+    def _in_short(self, known: IncidentState, costs: tuple[TaskCost, ...]) -> IncidentSummary:
+        log, mine = self._reading.log, self.mine[known.incident]
+        first, began_ns = mine[0], self._began(mine[0])
+        resolved = known.resolved or None
+        own = next((c for c in costs if c.task == known.task), None)
+        return IncidentSummary(
+            id=known.incident,
+            severity=known.severity,
+            is_open=resolved is None,
+            what=one_line(self._what(known)),
+            outcome=one_line(known.outcome),
+            task=known.task,
+            tasks=tuple(c.task for c in costs),
+            node=known.node,
+            worker=known.worker,
+            first_evidence_seq=first.seq,
+            first_evidence_at_ns=first.at_ns,
+            began_at_ns=began_ns,
+            opened_seq=known.opened,
+            resolved_seq=resolved,
+            last_seq=mine[-1].seq,
+            last_at_ns=mine[-1].at_ns,
+            detect_ms=(log[known.opened - 1].at_ns - began_ns) // _MS,
+            stall_ms=own.stall_ms if own else None,
+            duration_ms=(log[resolved - 1].at_ns - first.at_ns) // _MS if resolved else None,
+            lost_flop=sum(c.lost_flop for c in costs) if costs else None,
+            lost_device_ms=sum(c.lost_device_ms for c in costs) if costs else None,
+            cost_until=_until(costs),
+            costs=costs,
+        )
+
+    def _what(self, known: IncidentState) -> str:
+        """What happened, where the log tells more than the decision that opened it knew."""
+        what = known.what
+        for recorded in self.mine[known.incident]:
+            body = self._reading.body(recorded.seq)
+            if isinstance(body, ev.StoreBound) and known.severity == 3:
+                return f"the store of {body.node} died (#{recorded.seq}), and {what}"
+            note = self._reading.notes.get(recorded.seq, "")
+            if note and isinstance(body, ev.AgentStarted):
+                return f"the agent of {body.node} was replaced by a new one; {note}"
+        return what
+
+
+def _until(costs: SequenceOf[TaskCost]) -> str:
+    """Of whichever was counted longest; what isn't mended yet counts as the longest."""
+    last = max(costs, key=lambda c: (c.until == LOG_END, c.to_ns), default=None)
+    return last.until if last is not None else ""
+
+
+def _events(reading: Reading, known: IncidentState) -> tuple[Recorded, ...]:
+    """The events that belong to the incident, in order, without repetitions."""
+    mine = {r.seq for r in events_of(reading.log, known, reading.named.get(known.incident, []))}
+    mine |= _stores(reading, known, mine)
+    return tuple(reading.log[seq - 1] for seq in sorted(mine) if seq not in reading.twice)
+
+
+def _stores(reading: Reading, known: IncidentState, mine: set[Sequence]) -> set[Sequence]:
+    """Stores of the incident's generations that came back while it was open."""
+    nodes = set()
+    for seq in mine:
+        body = reading.body(seq)
+        if isinstance(body, ev.GenerationClosed | ev.TransitionOrdered):
+            nodes.add(reading.stores.get((body.task, body.generation)))
+    last = known.resolved or len(reading.log)
+    return {
+        Sequence(seq)
+        for seq in range(min(mine), last + 1)
+        if isinstance(body := reading.body(seq), ev.StoreBound) and body.node in nodes
+    }
