@@ -52,7 +52,7 @@ class LogWindow:
         self._twice: set[Sequence] = set()
 
     def add(self, recorded: Recorded, *, void: bool, twice: bool) -> None:
-        """The next entry. `void`: a decision that no longer applied; `twice`: it was heard before."""
+        """The next entry. `void`: it no longer applied; `twice`: it was heard before."""
         if not self._entries:
             self._first = recorded.seq
         self._entries.append(msgspec.structs.replace(recorded, data=b""))
