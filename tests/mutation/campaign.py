@@ -26,10 +26,12 @@ class Order:
     budget_s: float
     kills: Counter[tuple[Path, str, str]] = field(default_factory=Counter)
 
-    def learn(self, mutant: Mutant, test: str) -> None:
-        """The test noticed this mutant."""
-        self.kills[mutant.path, mutant.function, test] += 4
-        self.kills[mutant.path, "", test] += 1
+    def learn(self, outcome: Outcome) -> None:
+        """Its test noticed the mutant, if one did."""
+        if outcome.name == "killed" and outcome.test:
+            mutant, test = outcome.mutant, outcome.test
+            self.kills[mutant.path, mutant.function, test] += 4
+            self.kills[mutant.path, "", test] += 1
 
     def of(self, tests: set[str], mutant: Mutant) -> list[str]:
         """The tests for this mutant, as far as the budget goes."""
@@ -86,6 +88,8 @@ class Campaign:
         limits = reach.cpu_s
         _say(f"{len(swapping)} mutants of functions")
         tried = call(lambda: self._try(session.swapped, swapping, limits, order))
+        for outcome in tried:  # what was learned there was learned in a child
+            order.learn(outcome)
         importing += self._again(tried, reach)
         load(reach.loaded)
         _say(f"{len(importing)} mutants to be imported afresh")
@@ -132,9 +136,8 @@ class Campaign:
         def heard(tried: Try, ended: Ended) -> None:
             outcome = outcome_of(tried.mutant, ended)
             outcomes.append(outcome)
-            if outcome.name == "killed" and outcome.test:
-                order.learn(tried.mutant, outcome.test)
-            if len(outcomes) % 50 == 0 or len(outcomes) == len(aims):
+            order.learn(outcome)
+            if len(outcomes) % 20 == 0 or len(outcomes) == len(aims):
                 percent, took = score(outcomes), time.monotonic() - began
                 _say(f"{len(outcomes)} of {len(aims)}: {percent:.1f} % noticed, {took:.0f} s")
 
