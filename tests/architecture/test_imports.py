@@ -23,7 +23,6 @@ OURS = {
         *(f"unicron.planner.{name}" for name in ("assemble", "dynamic")),
         "unicron.controlplane.core",
         "unicron.controlplane.errors",
-        *PURE_PLANNER,  # what a plan was worth
     ),
     "unicron.controlplane": ("unicron",),
 }
