@@ -141,7 +141,7 @@ def cannot_start(world: World) -> None:
     """From now on, or no longer, nothing starts on a device."""
     node = _node(world)
     if node is not None:
-        world.watch.broken_start ^= {f"{node.name}/{world.rng.randrange(node.devices)}"}
+        node.dead_devices ^= {world.rng.randrange(node.devices)}
 
 
 def repeat_fact(world: World) -> None:
@@ -258,8 +258,8 @@ def anything(world: World) -> None:
 
 def repair(world: World) -> None:
     """All that broke is mended, and one more node comes: what is left must end by itself."""
-    world.watch.broken_start.clear()
     for node in list(world.nodes.values()):
+        node.dead_devices.clear()
         mend(world, node)
         if not node.up:
             world.start_node(node.name)

@@ -23,6 +23,7 @@ class Node:
         self.up = self.cut = False
         self.workers: dict[str, Trainee] = {}
         self.unkillable: set[str] = set()
+        self.dead_devices: set[int] = set()
 
     def start(self) -> None:
         """A new life of the agent; it kills what an earlier one left."""
@@ -107,7 +108,7 @@ class Hosts(Story):
     def fork(self, node: Node) -> None:
         start = node.forking.pop(0)
         name, incarnation = start.order.worker, start.order.incarnation
-        if self.watch.unstartable(node, start.order):
+        if start.order.device in node.dead_devices:
             self.act(node, supervision.fork_failed(node.table, name, incarnation, "no fork"))
             return
         old = node.workers.get(name)

@@ -20,13 +20,9 @@ class Watch:
         self.commits: dict[tuple[str, int], int] = {}
         self.void = 0
         self.seen: dict[str, int] = {}
-        self.broken_start: set[str] = set()
 
     def count(self, what: str) -> None:
         self.seen[what] = self.seen.get(what, 0) + 1
-
-    def unstartable(self, node, order) -> bool:
-        return order.worker in self.broken_start
 
     # --- What the invariants are asked about ----------------------------------------------------
 

@@ -13,23 +13,10 @@ from unicron.controlplane.core.fold import digest, fold
 from unicron.controlplane.core.limits import CLOSED_MS
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
+from unicron.controlplane.testing.options import task_spec
 from unicron.events import codec
 
-SPEC = ev.TaskSpec(
-    task=ev.TaskId("gpt"),
-    iterations=100,
-    micro_batches=12,
-    model=ev.GPTSpec(
-        num_layers=4,
-        hidden_size=64,
-        num_attention_heads=4,
-        seq_length=32,
-        vocab_size=256,
-        micro_batch_size=1,
-    ),
-    optimizer=ev.OptimizerSpec(lr_ppb=1_000_000, min_lr_ppb=10_000),
-)
-
+SPEC = task_spec("gpt", iterations=100, micro_batches=12)
 
 #: When the stream stored the first event, and how much later each next one comes.
 STARTS_NS = 1_790_000_000_000_000_000

@@ -33,7 +33,6 @@ class World(Hosts):
         self.solving: tuple[int, object] | None = None
         self.asked: tuple[object, Verdict | None] = (None, None)
         self.foreign = 0
-        self.actions = 0
         self.specs = specs
         super().__init__(seed)
 
@@ -249,7 +248,6 @@ class World(Hosts):
     def run(self, actions: int, fault, rate: float) -> None:
         """Random steps, with `fault(world)` at that rate."""
         for _ in range(actions):
-            self.actions += 1
             if self.rng.random() < rate:
                 fault(self)
             elif not self.act_once():
@@ -273,7 +271,6 @@ class World(Hosts):
         """No more faults: everything must come to an end by itself, but for what only a person or
         the monitor of progress would see."""
         for _ in range(limit):
-            self.actions += 1
             if self.ended():
                 return
             if not self.quiet_step() and not self.let_time_pass() and not self.call_for_help():
