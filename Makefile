@@ -10,7 +10,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 LOG := $(VENV)/install.log
-CODE := events planner controlplane worker_shim tests $(wildcard benchmarks examples ops)
+PRODUCT := events planner controlplane worker_shim
+CODE := $(PRODUCT) tests $(wildcard benchmarks examples ops)
+TYPED_USES := tests/typing/uses.py $(wildcard examples/*.py)
+PYRIGHT := $(VENV)/.pyright-passed
 
 # PYTHON chooses the interpreter of a new .venv; ARGS goes to the command (`make demo ARGS=--help`).
 PYTHON ?=
@@ -44,7 +47,14 @@ check: $(STAMP)
 	@echo 'check: ruff' && $(PY) -m ruff check --quiet --output-format concise $(CODE)
 	@echo 'check: format' && $(PY) -m ruff format --quiet --check $(CODE)
 	@echo 'check: mypy' && $(PY) -m mypy --no-error-summary
+	@$(PY) -m mypy --no-error-summary $(TYPED_USES)
+	@$(MAKE) $(PYRIGHT)
 	@echo 'check: imports' && out=$$($(VENV)/bin/lint-imports 2>&1) || { echo "$$out"; exit 1; }
+
+# It keeps no cache of its own and takes half a minute, so it runs when something has changed.
+$(PYRIGHT): pyproject.toml $(shell find $(PRODUCT) -name '*.py') $(TYPED_USES)
+	@echo 'check: pyright' && out=$$($(PY) -m pyright 2>&1) || { echo "$$out"; exit 1; }
+	@touch $@
 
 format: $(STAMP)
 	@$(PY) -m ruff check --quiet --fix-only $(CODE) && $(PY) -m ruff format --quiet $(CODE)

@@ -5,7 +5,7 @@ importing this starts nothing, and asks for none of the extra's libraries.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from unicron.controlplane.core.state import ClusterState
@@ -58,17 +58,18 @@ _ELSEWHERE = {
     "Replayer": "replay",
 }
 
+if not TYPE_CHECKING:  # or any name at all would be one for type checkers
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'embed')}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("unicron"):
-            raise
-        raise ImportError(
-            f"{__name__}.{name} needs {error.name}, which isn't installed: "
-            "pip install 'unicron-controlplane[controlplane]'"
-        ) from error
-    return getattr(module, name)
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            module = importlib.import_module(f"{__name__}.{_ELSEWHERE.get(name, 'embed')}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("unicron"):
+                raise
+            raise ImportError(
+                f"{__name__}.{name} needs {error.name}, which isn't installed: "
+                "pip install 'unicron-controlplane[controlplane]'"
+            ) from error
+        return getattr(module, name)

@@ -132,9 +132,9 @@ class ControlPlane:
             await self._begin()
         except BaseException as error:
             ended = await self._end(error)
-            if ended is None or ended is error:
-                raise
-            raise ended from None
+            if ended is not None and ended is not error:
+                raise ended from None
+            raise
         return self
 
     async def __aexit__(
@@ -142,13 +142,10 @@ class ControlPlane:
         kind: type[BaseException] | None,
         raised: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool:
+    ) -> None:
         ended = await self._end(raised)
-        if ended is None:
-            return True
-        if ended is raised:
-            return False
-        raise ended from None
+        if ended is not None and ended is not raised:
+            raise ended from None
 
     async def _begin(self) -> None:
         event_log, bus = await self._open_log()
@@ -241,8 +238,7 @@ class ControlPlane:
             group.cancel_scope.cancel()
             try:
                 trace = raised.__traceback__ if raised is not None else None
-                if await group.__aexit__(type(raised) if raised else None, raised, trace):
-                    ended = None
+                await group.__aexit__(type(raised) if raised else None, raised, trace)
             except BaseException as error:
                 ended = error
         with anyio.CancelScope(shield=True):

@@ -1,5 +1,6 @@
 """What the host does for an embedded control plane, and what it tells it."""
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Protocol, TypeAlias
 
@@ -8,6 +9,8 @@ import msgspec
 from unicron.controlplane.embed.change import PlannedChange
 from unicron.controlplane.embed.worker import HostedWorker
 from unicron.events import NodeId
+
+log = logging.getLogger(__name__)
 
 
 class NodeOffered(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,5 +76,7 @@ class Scheduler(Protocol):
         NotApproved to refuse; what else it raises refuses too, and so does the limit.
 
         Never asked on the path of a failure: what a failure costs its own task is not planned.
-        A refused plan is asked for again: twice at once, then every minute.
+        A refused plan is asked for again: twice at once, then every minute. A scheduler that
+        derives from this class and leaves it as it is approves of everything.
         """
+        log.debug("approved by default: %s", change)

@@ -6,11 +6,24 @@ evidence that the fold joined to it.
 """
 
 from collections.abc import Sequence as SequenceOf
+from typing import TypeAlias
 
 from unicron import events as ev
 from unicron.controlplane.core.state import IncidentState
 from unicron.controlplane.replay.tracing import confirms, foreboding, process_on
 from unicron.events import Envelope, Recorded, Sequence, WorkerId
+
+#: What is told about a node itself.
+_ABOUT_NODE: TypeAlias = (
+    ev.AgentStarted
+    | ev.AgentStopped
+    | ev.StoreBound
+    | ev.NodeSuspected
+    | ev.NodeRecovered
+    | ev.NodeLost
+    | ev.NodeIsolated
+    | ev.NodeReturned
+)
 
 
 def events_of(
@@ -94,17 +107,7 @@ class _Claim:
                 return self._about_my_node(body)
 
     def _about_my_node(self, body: ev.AnyEvent) -> bool:
-        about = (
-            ev.AgentStarted
-            | ev.AgentStopped
-            | ev.StoreBound
-            | ev.NodeSuspected
-            | ev.NodeRecovered
-            | ev.NodeLost
-            | ev.NodeIsolated
-            | ev.NodeReturned
-        )
-        if self._incident.severity != 1 or not isinstance(body, about):
+        if self._incident.severity != 1 or not isinstance(body, _ABOUT_NODE):
             return False
         return body.node == self._incident.node
 

@@ -67,6 +67,7 @@ class World(Protocol):
 
     def store_stands(self, port: int) -> bool:
         """Is there still a store on that port?"""
+        ...
 
     def reduced(self, spec: TaskSpec, parts: tuple[tuple[int, frozenset[int]], ...]) -> None:
         """All members of a generation reduce together: (iteration, micro-batches) of each."""

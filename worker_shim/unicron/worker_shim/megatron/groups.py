@@ -105,7 +105,8 @@ class Groups:
         self._connections.check()
         parallel_state.initialize_model_parallel(
             create_gloo_process_groups=False,
-            distributed_timeout_minutes=timeout_s / 60,
+            # It becomes a timedelta, so half a minute is fine, whatever the annotation says.
+            distributed_timeout_minutes=timeout_s / 60,  # pyright: ignore[reportArgumentType]
         )
 
     def _open(self, address: str, port: int, timeout_s: float) -> Any:
