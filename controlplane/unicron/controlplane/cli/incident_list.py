@@ -19,8 +19,8 @@ _HEADER: Final = ("ID", "SEV ", "WHEN", "TASK", "DETECT ", "STALL ", "LASTED ", 
 _WORDS_MIN: Final = 40
 _INDENT: Final = 4
 _LEGEND: Final = (
-    "DETECT and STALL count from the first sign in the log (of a hang: from its last progress); "
-    "a fault may be older."
+    "DETECT, STALL and LASTED count from the first sign in the log (of a hang from its last "
+    "progress, of a silent node from its last word); a fault may be older"
 )
 
 

@@ -9,7 +9,7 @@ from unicron.controlplane.replay.phrases import names, one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import Evidence
 from unicron.controlplane.replay.tracing import foreboding
-from unicron.events import Recorded
+from unicron.events import NodeId, Recorded
 
 CAUSE, SYMPTOM, SUSPICION = "cause", "symptom", "suspicion"
 
@@ -78,11 +78,27 @@ def disagreements_of(
                 severity = body.severity
             case ev.NodeRecovered():
                 lines.append(f"{body.node} was suspected and heard again with #{seq}")
-            case ev.NodeLost() | ev.AgentStarted() if seq in reading.notes:
-                lines.append(f"when #{seq} came, {reading.notes[seq]}")
+            case ev.NodeLost() if seq in reading.notes:
+                lines.append(f"when #{seq} gave {body.node} up, {reading.notes[seq]}")
+            case ev.StoreBound(node=node):
+                lines.append(_store(reading, known, mine, seq, node))
             case _:
                 pass
     return tuple(one_line(line) for line in [*_symptoms(reading, known, mine), *lines])
+
+
+def _store(
+    reading: Reading, known: IncidentState, mine: SequenceOf[Recorded], back: int, node: NodeId
+) -> str:
+    """A store that died, and the generations that could not be formed on it."""
+    formed = [
+        body.generation
+        for r in mine
+        if r.seq < back and isinstance(body := reading.body(r.seq), ev.TransitionOrdered)
+    ]
+    broken = [str(g) for g in formed if known.task and reading.stores.get((known.task, g)) == node]
+    text = f"the store of {node} had died and was back with #{back}"
+    return f"{text}; generations formed on it before that: {', '.join(broken)}" if broken else text
 
 
 def _symptoms(reading: Reading, known: IncidentState, mine: SequenceOf[Recorded]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as SequenceOf
 
 from unicron.controlplane.replay.phrases import one_line
-from unicron.controlplane.replay.story import TaskPassage
+from unicron.controlplane.replay.story import TaskMoment, TaskPassage
 from unicron.controlplane.replay.summary import LOG_END, TASK_ENDED, IncidentSummary
 from unicron.controlplane.replay.units import count, device_time, duration, flop
 
@@ -44,12 +44,15 @@ def _passage(incident: IncidentSummary, passage: TaskPassage) -> str:
         return f"{stall} and went on with the same {count(before.devices, 'device')}."
     went = f"{stall} and went on with {during.devices} of {count(before.devices, 'device')}"
     if after is not None and after.devices >= before.devices:
-        took = (after.at_ns - incident.first_evidence_at_ns) // 1_000_000
-        return f"{went}; it had all {before.devices} again after {duration(took)}."
+        return f"{went}; it had all {before.devices} again after {_since(incident, after)}."
     if passage.whole is not None:
-        later = f"after {duration(passage.whole.t_plus_ms)} (#{passage.whole.seq})"
+        later = f"after {_since(incident, passage.whole)} (#{passage.whole.seq})"
         return f"{went}; it had all {before.devices} again {later}."
     return f"{went}."
+
+
+def _since(incident: IncidentSummary, moment: TaskMoment) -> str:
+    return duration((moment.at_ns - incident.began_at_ns) // 1_000_000)
 
 
 def _made_smaller(passage: TaskPassage) -> str:

@@ -8,17 +8,19 @@ from collections.abc import Iterable
 
 from unicron import events as ev
 from unicron.controlplane.core import tables
-from unicron.controlplane.core.fold_node import is_open
-from unicron.controlplane.core.state import ClusterState, IncidentState, TaskState
+from unicron.controlplane.core.fold_node import client_name, closed, is_open
+from unicron.controlplane.core.state import ClusterState, IncidentState, TaskState, WorkerState
 from unicron.controlplane.replay.folding import Folding
 from unicron.controlplane.replay.links import Linker
 from unicron.controlplane.replay.phrases import names
 from unicron.controlplane.replay.story import Leader
 from unicron.controlplane.replay.throughput import ThroughputBook
-from unicron.events import NodeId, Recorded, Sequence
+from unicron.controlplane.replay.units import duration
+from unicron.events import Envelope, NodeId, Recorded, Sequence
 
 #: So many of the newest states are kept for a plan that was computed on one of them.
 _RECENT = 256
+_MS = 1_000_000
 
 
 class Reading:
@@ -44,6 +46,7 @@ class Reading:
         self.twice: set[Sequence] = set()
         self._folding = Folding()
         self._linker = Linker(self.log)
+        self._closed: dict[str, int] = {}
         self._recent: dict[int, ClusterState] = {}
         self._kept: dict[int, ClusterState] = {}
         for recorded in log:
@@ -104,15 +107,16 @@ class Reading:
     # --- What is noted of an entry ----------------------------------------------------------------
 
     def _see(self, before: ClusterState, after: ClusterState, recorded: Recorded) -> None:
-        self.throughput.see(before, after, recorded)
         self._keep(after, recorded)
         if after.tasks is not before.tasks:
             for name, task in after.tasks.items():
                 if before.tasks.get(name) is not task:
                     self.tasks.setdefault(name, []).append((recorded.seq, task))
-        envelope = recorded.envelope
-        if envelope is None:
-            return
+        if recorded.envelope is not None:
+            self._note(before, recorded, recorded.envelope)
+        self.throughput.see(before, after, recorded)
+
+    def _note(self, before: ClusterState, recorded: Recorded, envelope: Envelope) -> None:
         if envelope.incident is not None:
             self.named.setdefault(envelope.incident, []).append(recorded)
         match envelope.body:
@@ -121,9 +125,13 @@ class Reading:
             case ev.TransitionOrdered() as body:
                 self._note_store(before, body)
             case ev.AgentStarted(node=node):
-                self._note_workers(before, recorded.seq, node, "a new agent ends them")
+                self._note_start(before, recorded, node)
             case ev.NodeLost(node=node):
-                self._note_workers(before, recorded.seq, node, "they may have lived on")
+                self._note_loss(before, recorded.seq, node)
+            case ev.ConnectionClosed(client=client):
+                self._closed[client] = recorded.at_ns
+            case ev.ConnectionOpened(client=client):
+                self._closed.pop(client, None)
             case _:
                 pass
 
@@ -144,18 +152,42 @@ class Reading:
             if (node.address, node.store_port) == (body.store_address, body.store_port):
                 self.stores[body.task, body.generation] = node.node
 
-    def _note_workers(self, state: ClusterState, seq: Sequence, node: NodeId, then: str) -> None:
-        """Workers of a node that is given up were still connected: its agent alone had died."""
-        alive = tuple(
-            w.worker
-            for w in sorted(state.workers.values(), key=lambda w: w.worker)
-            if w.node == node
-            and w.status in tables.ALIVE
-            and is_open(state, "worker", w.worker, w.incarnation)
+    def _note_loss(self, state: ClusterState, seq: Sequence, node: NodeId) -> None:
+        """Its workers were still connected: its agent alone has died, or it was cut off."""
+        alive = [
+            w for w in _alive(state, node) if is_open(state, "worker", w.worker, w.incarnation)
+        ]
+        if not alive:
+            return
+        old = state.nodes.get(node)
+        workers = names(tuple(w.worker for w in alive))
+        are = "was" if len(alive) == 1 else "were"
+        text = f"{workers} {are} still connected to the log"
+        if old is not None and closed(state, "agent", node, old.incarnation):
+            self.throughput.trained_on.add(seq)
+            text += ": its agent alone had died"
+        self.notes[seq] = text
+
+    def _note_start(self, state: ClusterState, recorded: Recorded, node: NodeId) -> None:
+        """When its agent and its workers were gone for the log: workers live on without their
+        agent, until the next one ends them."""
+        old, alive = state.nodes.get(node), _alive(state, node)
+        agent = client_name("agent", node, old.incarnation) if old is not None else ""
+        if not alive or agent not in self._closed:
+            return
+        clients = [client_name("worker", w.worker, w.incarnation) for w in alive]
+        last = max(self._closed.get(client, recorded.at_ns) for client in clients)
+        gone = duration((recorded.at_ns - self._closed[agent]) // _MS)
+        until = duration((recorded.at_ns - last) // _MS)
+        workers = names(tuple(w.worker for w in alive))
+        self.notes[recorded.seq] = (
+            f"its connection had been closed for {gone}, those of {workers} for {until}"
         )
-        if alive:
-            are = "was" if len(alive) == 1 else "were"
-            self.notes[seq] = f"{names(alive)} {are} still connected to the log; {then}"
+
+
+def _alive(state: ClusterState, node: NodeId) -> list[WorkerState]:
+    found = [w for w in state.workers.values() if w.node == node and w.status in tables.ALIVE]
+    return sorted(found, key=lambda w: w.worker)
 
 
 def _leader(seq: Sequence, body: ev.LeadershipTaken) -> Leader:

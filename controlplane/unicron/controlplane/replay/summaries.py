@@ -1,7 +1,9 @@
 """All incidents of a log in short, with what they cost."""
 
+import re
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
+from typing import Final
 
 from unicron import events as ev
 from unicron.controlplane.core.state import IncidentState
@@ -14,6 +16,8 @@ from unicron.controlplane.replay.throughput import began
 from unicron.events import Recorded, Sequence, TaskId
 
 _MS = 1_000_000
+#: How the fold tells of an agent that started anew.
+_PARTS: Final = re.compile(r"agent of (?P<node>\S+) started anew: its workers are gone")
 
 
 class Summaries:
@@ -106,7 +110,8 @@ class Summaries:
 
     def _in_short(self, known: IncidentState, costs: tuple[TaskCost, ...]) -> IncidentSummary:
         log, mine = self._reading.log, self.mine[known.incident]
-        first, began_ns = mine[0], self._began(mine[0])
+        first = mine[0]
+        began_ns = began(log, first.seq, first.at_ns, silence=True)
         resolved = known.resolved or None
         own = next((c for c in costs if c.task == known.task), None)
         return IncidentSummary(
@@ -128,7 +133,7 @@ class Summaries:
             last_at_ns=mine[-1].at_ns,
             detect_ms=(log[known.opened - 1].at_ns - began_ns) // _MS,
             stall_ms=own.stall_ms if own else None,
-            duration_ms=(log[resolved - 1].at_ns - first.at_ns) // _MS if resolved else None,
+            duration_ms=(log[resolved - 1].at_ns - began_ns) // _MS if resolved else None,
             lost_flop=sum(c.lost_flop for c in costs) if costs else None,
             lost_device_ms=sum(c.lost_device_ms for c in costs) if costs else None,
             cost_until=_until(costs),
@@ -142,10 +147,22 @@ class Summaries:
             body = self._reading.body(recorded.seq)
             if isinstance(body, ev.StoreBound) and known.severity == 3:
                 return f"the store of {body.node} died (#{recorded.seq}), and {what}"
-            note = self._reading.notes.get(recorded.seq, "")
-            if note and isinstance(body, ev.AgentStarted):
-                return f"the agent of {body.node} was replaced by a new one; {note}"
+        for recorded in self.mine[known.incident]:
+            if recorded.seq in self._reading.throughput.trained_on:
+                return f"{what} ({self._reading.notes[recorded.seq]})"
+        if (at := _PARTS.match(what)) is not None:
+            return self._started_anew(known, at["node"]) + what[at.end() :]
         return what
+
+    def _started_anew(self, known: IncidentState, node: str) -> str:
+        """Workers live on without their agent; it is the next one that ends them."""
+        words = f"a new agent of {node} took over, which ends the workers of the one before"
+        for recorded in self.mine[known.incident]:
+            body = self._reading.body(recorded.seq)
+            if isinstance(body, ev.AgentStarted) and body.node == node:
+                note = self._reading.notes.get(recorded.seq, "")
+                return f"{words} ({note})" if note else words
+        return words
 
 
 def _until(costs: SequenceOf[TaskCost]) -> str:

@@ -37,13 +37,13 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     `tasks`: all that it hit, its own (`task`) first: those whose devices its plans changed as well.
     `first_evidence_seq`: the first entry of the log that belongs to it; `last_seq`: the last one.
     `began_at_ns`: since when, as its evidence tells it: a hang is noticed after the time without
-    progress that it names; otherwise that is when the first evidence was stored. Nobody can say
-    from the log how long before its first entry a fault was.
+    progress that it names, a node after so long a silence; otherwise that is when the first
+    evidence was stored. Nobody can say from the log how long before its first entry a fault was.
 
     `detect_ms`: from there until the incident was opened. `stall_ms`, `lost_flop`,
     `lost_device_ms`: summed over `costs`; stall: its own task's. None if no task was hit.
     `cost_until`: as in TaskCost, of whichever was counted longest; "" without a task.
-    `duration_ms`: from the first evidence to its resolution; None while it is open.
+    `duration_ms`: from there to its resolution; None while it is open.
     """
 
     id: IncidentId

@@ -6,7 +6,9 @@ planned transition the old generation trains on until the new one has committed.
 from the first sign of it (a closed connection, silence), a hang from when progress ended.
 """
 
+import re
 from collections.abc import Sequence as SequenceOf
+from typing import Final
 
 import msgspec
 
@@ -19,6 +21,8 @@ from unicron.events import Generation, Recorded, Sequence
 from unicron.planner.errors import BadProblem
 
 _MS = 1_000_000
+#: How the monitor says it.
+SILENT: Final = re.compile(r"silent for (?P<ms>[0-9]{1,9}) ms")
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,10 +38,14 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputBook:
-    """Paces of all tasks, by task, oldest first. Give it every entry, in order."""
+    """Paces of all tasks, by task, oldest first. Give it every entry, in order.
+
+    `trained_on`: losses of nodes whose workers lived on: they stopped no earlier than that.
+    """
 
     def __init__(self, log: SequenceOf[Recorded]) -> None:
         self.paces: dict[str, list[Pace]] = {}
+        self.trained_on: set[Sequence] = set()
         self._log = log
         self._rates: dict[tuple[str, str], dict[int, int]] = {}
         self._now_ns = 0
@@ -72,6 +80,8 @@ class ThroughputBook:
             paces.append(pace)
 
     def _since(self, recorded: Recorded, not_before: int) -> int:
+        if recorded.seq in self.trained_on:
+            return self._now_ns
         return max(not_before, began(self._log, recorded.seq, self._now_ns))
 
     def gflops(self, state: ClusterState, task: TaskState, devices: int) -> int:
@@ -89,12 +99,25 @@ class ThroughputBook:
         return rates.get(devices, 0)
 
 
-def began(log: SequenceOf[Recorded], seq: Sequence, at_ns: int) -> int:
-    """Since when, as the evidence `seq` tells it, which was stored at `at_ns`."""
-    envelope = log[seq - 1].envelope
-    if envelope is not None and isinstance(envelope.body, ev.TaskStalled):
-        return at_ns - max(envelope.body.stalled_ms, 0) * _MS
-    return min([at_ns, *(log[s - 1].at_ns for s in foreboding(log, seq))])
+def began(log: SequenceOf[Recorded], seq: Sequence, at_ns: int, *, silence: bool = False) -> int:
+    """Since when, as the evidence `seq` tells it, which was stored at `at_ns`. `silence`: also
+    since when a node was silent, which doesn't say that its workers stood still."""
+    found = [_since(log[seq - 1], at_ns, silence=silence)]
+    for earlier in foreboding(log, seq):
+        recorded = log[earlier - 1]
+        found.append(_since(recorded, recorded.at_ns, silence=silence))
+    return min(found)
+
+
+def _since(recorded: Recorded, at_ns: int, *, silence: bool) -> int:
+    match recorded.envelope.body if recorded.envelope is not None else None:
+        case ev.TaskStalled(stalled_ms=stalled_ms):
+            return at_ns - max(stalled_ms, 0) * _MS
+        case ev.NodeSuspected(evidence=evidence) if silence:
+            found = SILENT.search(evidence)
+            return at_ns - (int(found["ms"]) * _MS if found else 0)
+        case _:
+            return at_ns
 
 
 def _training(task: TaskState, last: Pace | None) -> tuple[int, Generation]:

@@ -100,7 +100,7 @@ def _changes(reading: Reading, named: ids.Named) -> tuple[OtherQuestion, ...]:
     found = []
     for recorded in reading.log:
         body = reading.body(recorded.seq)
-        if not isinstance(body, kinds) or recorded.seq in reading.void:
+        if body is None or not isinstance(body, kinds) or recorded.seq in reading.void:
             continue
         mine = (named.kind, named.id) in ids.mentioned(body)
         if mine or (isinstance(body, ev.NodeLost) and body.node == node):
