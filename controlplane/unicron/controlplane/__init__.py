@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from unicron.controlplane.replay import Replayer, ReplayReport
     from unicron.controlplane.runtime.memory import MemoryLog, MemoryStream
+    from unicron.controlplane.runtime.ports import EventLog, Solver, SolverFailed
     from unicron.controlplane.runtime.watchman import InvariantViolated
     from unicron.controlplane.runtime.writer import Deposed
 
@@ -31,6 +32,7 @@ __all__ = [
     "ClusterState",
     "ControlPlane",
     "Deposed",
+    "EventLog",
     "EventStream",
     "HostedWorker",
     "InvariantViolated",
@@ -45,17 +47,22 @@ __all__ = [
     "ReplayReport",
     "Replayer",
     "Scheduler",
+    "Solver",
+    "SolverFailed",
     "TaskChange",
 ]
 
 _ELSEWHERE = {
     "ClusterState": "core.state",
     "Deposed": "runtime.writer",
+    "EventLog": "runtime.ports",
     "InvariantViolated": "runtime.watchman",
     "MemoryLog": "runtime.memory",
     "MemoryStream": "runtime.memory",
     "ReplayReport": "replay",
     "Replayer": "replay",
+    "Solver": "runtime.ports",
+    "SolverFailed": "runtime.ports",
 }
 
 if not TYPE_CHECKING:  # or any name at all would be one for type checkers

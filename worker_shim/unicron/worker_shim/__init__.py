@@ -3,3 +3,7 @@
 Importing this package imports neither torch nor Megatron; only `unicron.worker_shim.megatron`'s
 modules do.
 """
+
+from unicron.worker_shim.launch import WorkerLaunch
+
+__all__ = ["WorkerLaunch"]
