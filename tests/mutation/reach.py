@@ -49,7 +49,7 @@ def file_of(test: str) -> str:
 
 #: So many calls of a function are traced in a test, then one in so many: what is done a thousand
 #: times is mostly the same, and tracing it would take most of the time.
-TRACED, THEN_ONE_IN = 200, 8
+TRACED, THEN_ONE_IN = 2000, 8
 
 
 class Tracer:
