@@ -22,7 +22,7 @@ def told(reading: Reading, recorded: Recorded, start_ns: int) -> StoryEvent:
     envelope = recorded.envelope
     if envelope is None:
         return _unread(recorded, common)
-    fields: dict[str, Any] = msgspec.to_builtins(envelope.body)
+    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(envelope.body))
     fields.pop("type", None)
     note = reading.notes.get(recorded.seq, "")
     return StoryEvent(

@@ -39,7 +39,7 @@ def evidence_of(
             Evidence(
                 seq=event.seq,
                 t_plus_ms=event.t_plus_ms,
-                weight=_weight(reading.body(seq)),
+                weight=weight_of(reading.body(seq)),
                 who=event.who,
                 what=event.what,
             )
@@ -47,7 +47,8 @@ def evidence_of(
     return tuple(lines)
 
 
-def _weight(body: ev.AnyEvent | None) -> str:
+def weight_of(body: ev.AnyEvent | None) -> str:
+    """What the event says about a failure: ``cause``, ``symptom`` or ``suspicion``."""
     match body:
         case ev.PeerErrorReported() | ev.TaskStalled(behind=()):
             return SYMPTOM

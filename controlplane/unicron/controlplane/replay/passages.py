@@ -111,7 +111,7 @@ def _curve(reading: Reading, incident: IncidentSummary, cost: TaskCost) -> Throu
     inside = [p for p in paces if p.seq >= incident.first_evidence_seq and p.at_ns <= cost.to_ns]
     base = before[-1:] or [
         Pace(
-            at_ns=cost.from_ns,
+            at_ns=min([cost.from_ns, *(p.at_ns for p in inside[:1])]),
             seq=incident.first_evidence_seq,
             gflops=0,
             devices=0,

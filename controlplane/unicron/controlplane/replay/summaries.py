@@ -9,6 +9,7 @@ from unicron import events as ev
 from unicron.controlplane.core.state import IncidentState
 from unicron.controlplane.replay.belonging import events_of
 from unicron.controlplane.replay.costs import Episode, costs_of
+from unicron.controlplane.replay.evidence import SYMPTOM, weight_of
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.summary import LOG_END, IncidentSummary, TaskCost
@@ -143,9 +144,10 @@ class Summaries:
     def _what(self, known: IncidentState) -> str:
         """What happened, where the log tells more than the decision that opened it knew."""
         what = known.what
+        unknown = all(weight_of(self._reading.body(seq)) == SYMPTOM for seq in known.evidence)
         for recorded in self.mine[known.incident]:
             body = self._reading.body(recorded.seq)
-            if isinstance(body, ev.StoreBound) and known.severity == 3:
+            if isinstance(body, ev.StoreBound) and unknown:
                 return f"the store of {body.node} died (#{recorded.seq}), and {what}"
         for recorded in self.mine[known.incident]:
             if recorded.seq in self._reading.throughput.trained_on:

@@ -54,7 +54,7 @@ def count(number: int, noun: str) -> str:
 
 
 def _three(value: float) -> str:
-    if value >= 100:
+    if value >= 99.95:
         return f"{value:,.0f}"
-    digits = 1 if value >= 10 else 2 if value >= 1 or not value else 3
+    digits = 1 if value >= 9.995 else 2 if value >= 0.9995 or not value else 3
     return f"{value:.{digits}f}"
