@@ -41,9 +41,11 @@ def test_the_last_column_wraps_at_the_terminal():
     assert text == "ID     WHAT\ninc-1  one two three four five\n       six seven"
 
 
-def test_a_narrow_terminal_wraps_by_itself():
-    assert "\n\n" not in table(("ID", "WHAT"), [("x" * 50, "one two three")], 60)
-    assert table(("ID", "WHAT"), [("x" * 50, "one two")], 60).endswith("one two")
+def test_what_has_too_little_room_beside_its_row_stands_below_it():
+    rows = [("x" * 50, "one two three"), ("y", "")]
+    narrow = table(("ID", "WHAT"), rows, 60)
+    assert narrow == f"ID\n{'x' * 50}\n    one two three\ny"
+    assert table(("ID", "WHAT"), rows, 65, last_min=10).splitlines()[1].endswith("x  one two three")
 
 
 def test_a_coloured_cell_takes_the_room_of_its_text():

@@ -15,9 +15,8 @@ from unicron.controlplane.replay.summary import LOG_END
 from unicron.controlplane.replay.units import count, device_time, flop
 
 _HEADER: Final = ("ID", "SEV ", "WHEN", "TASK", "DETECT ", "STALL ", "LASTED ", "COST ")
-#: Beside less room than this, what happened stands on lines of its own.
+#: With less room than this, what happened stands on lines of its own.
 _WORDS_MIN: Final = 40
-_INDENT: Final = 4
 _LEGEND: Final = (
     "DETECT, STALL and LASTED count from the first sign in the log (of a hang from its last "
     "progress, of a silent node from its last word); a fault may be older"
@@ -27,7 +26,7 @@ _LEGEND: Final = (
 def as_text(opened: Opened, report: ReplayReport) -> str:
     """The verdict, the rows, how far the record holds, the next command."""
     incidents = opened.book.incidents()
-    lines = [hung(one_line(_verdict(opened, incidents)), 0, width())]
+    lines = [hung(one_line(verdict(opened, incidents)), 0, width())]
     if incidents:
         lines += ["", _rows(incidents, width()), "", hung(_LEGEND, 0, width())]
     lines += ["", hung(trust_line(report), 2, width()), *next_lines(opened, _next(incidents))]
@@ -41,6 +40,7 @@ def as_json(opened: Opened, report: ReplayReport) -> str:
         "unicron.audit.incidents/1",
         opened,
         {"items": [item(i) for i in incidents], "truncated": False},
+        throughput=opened.book.throughput(),
         verified_to=report.last_seq,
         divergence=report.divergence,
     )
@@ -70,7 +70,8 @@ def trust_line(report: ReplayReport) -> str:
     )
 
 
-def _verdict(opened: Opened, incidents: SequenceOf[IncidentSummary]) -> str:
+def verdict(opened: Opened, incidents: SequenceOf[IncidentSummary]) -> str:
+    """Up to where, how many, and what they cost in all."""
     still = sum(i.is_open for i in incidents)
     upto = f"cluster {opened.log.cluster} up to #{number(len(opened.log.events))}"
     head = f"{upto}: {count(len(incidents), 'incident')}, {still} open"
@@ -82,20 +83,13 @@ def _verdict(opened: Opened, incidents: SequenceOf[IncidentSummary]) -> str:
 
 
 def _rows(incidents: SequenceOf[IncidentSummary], columns: int | None) -> str:
-    """With room for it, what happened is the last column; else it stands below each row."""
     days = {utc(i.first_evidence_at_ns)[:10] for i in incidents}
-    numbers = [_row(i, short=columns is not None, days=len(days)) for i in incidents]
-    words = [f"{i.what}; {outcome(i)}" for i in incidents]
+    rows = [
+        (*_row(i, short=columns is not None, days=len(days)), f"{i.what}; {outcome(i)}")
+        for i in incidents
+    ]
     header = _HEADER if columns is None or len(days) > 1 else _dated(next(iter(days)))
-    narrow = table((*header, ""), [(*row, "") for row in numbers], None).splitlines()
-    if columns is None or columns - max(map(len, narrow)) - 2 >= _WORDS_MIN:
-        rows = [(*row, text) for row, text in zip(numbers, words, strict=True)]
-        return table((*header, "WHAT AND OUTCOME"), rows, columns)
-    lines = narrow[:1]
-    for row, text in zip(narrow[1:], words, strict=True):
-        told = hung(" " * _INDENT + one_line(text), _INDENT, columns)
-        lines += [row, told]
-    return "\n".join(lines)
+    return table((*header, "WHAT AND OUTCOME"), rows, columns, last_min=_WORDS_MIN)
 
 
 def _dated(day: str) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ import click
 
 _WIDTH_MIN: Final = 60
 _LAST_MIN: Final = 20
+#: Indent of what stands below its row.
+_BELOW: Final = 4
 
 
 def coloured() -> bool:
@@ -55,27 +57,41 @@ class Cell:
 
 
 def table(
-    header: SequenceOf[str], rows: Iterable[SequenceOf[str | Cell]], columns: int | None
+    header: SequenceOf[str],
+    rows: Iterable[SequenceOf[str | Cell]],
+    columns: int | None,
+    *,
+    last_min: int = _LAST_MIN,
 ) -> str:
     """Columns two blanks apart; those whose header ends in a blank are numbers and stand right.
-    The last column wraps at `columns`; with None no line is ever broken. What the log put into a
-    cell stays on its line and can't command the terminal."""
+    The last column wraps at `columns`, and goes below its row if less than `last_min` is left for
+    it; with None no line is ever broken. What the log put into a cell stays on its line and can't
+    command the terminal."""
     cells = [[Cell(name.strip(), "") for name in header]]
     cells += [[_clean(cell) for cell in row] for row in rows]
     widths = [max(len(row[i].text) for row in cells) for i in range(len(header) - 1)]
     indent = sum(widths) + 2 * len(widths)
-    room = columns - indent if columns is not None and columns - indent >= _LAST_MIN else None
+    below = columns is not None and columns - indent < last_min
     lines = []
-    for row in cells:
+    for number, row in enumerate(cells):
         fields = [
             _styled(cell, size, right=header[i].endswith(" "))
             for i, (cell, size) in enumerate(zip(row, widths, strict=False))
         ]
         text = row[-1].text
-        last = textwrap.wrap(text, room, break_on_hyphens=False) if room is not None else [text]
+        if below and columns is not None:
+            lines.append("  ".join(fields).rstrip())
+            if number and text:
+                lines += [" " * _BELOW + rest for rest in _wrapped(text, columns - _BELOW)]
+            continue
+        last = _wrapped(text, columns - indent) if columns is not None else [text]
         lines.append("  ".join([*fields, *last[:1]]).rstrip())
         lines += [" " * indent + rest for rest in last[1:]]
     return "\n".join(lines)
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, room, break_on_hyphens=False)
 
 
 def _clean(cell: str | Cell) -> Cell:

@@ -10,7 +10,7 @@ from collections.abc import Sequence as SequenceOf
 
 from unicron import events as ev
 from unicron.controlplane.replay.tracing import foreboding
-from unicron.events import Recorded, Sequence, node_of
+from unicron.events import Recorded, Sequence, WorkerId, node_of
 
 
 class Linker:
@@ -22,6 +22,7 @@ class Linker:
         self._log = log
         self._newest: dict[tuple[str, str, int], Sequence] = {}
         self._members: dict[tuple[str, str, int], dict[str, Sequence]] = {}
+        self._formed: dict[str, dict[WorkerId, int]] = {}
 
     def link(self, recorded: Recorded, *, void: bool) -> tuple[Sequence, ...]:
         """The sequences that led to the entry, the next one of the log, ascending. `void`: it
@@ -76,13 +77,25 @@ class Linker:
             case ev.MemberFinished():
                 return (self._one("committed", body),)
             case ev.TransitionOrdered():
-                newest = self._get("newest order", body.task) or 0
-                warm = (self._get("warm", m.worker, m.incarnation) for m in body.members)
-                return tuple(seq for seq in warm if seq is not None and seq > newest)
+                return self._changed(body)
             case ev.TransitionCompleted():
                 return self._all("ready", body.task, body.generation)
             case _:
                 return ()
+
+    def _changed(self, body: ev.TransitionOrdered) -> tuple[Sequence, ...]:
+        """Why the members are others than before: who is warm now, who is gone, what was planned,
+        as far as it came after the order before."""
+        newest = self._get("newest order", body.task) or 0
+        warm = [self._get("warm", m.worker, m.incarnation) for m in body.members]
+        staying = {m.worker for m in body.members}
+        gone: list[Sequence | None] = []
+        for name, life in self._formed.get(body.task, {}).items():
+            if name not in staying:
+                gone.append(self._get("exited", name, life))
+                gone.append(self._get("lost", node_of(name)))
+        planned = None if body.planned else self._get("planned", body.task)
+        return tuple(s for s in (*warm, *gone, planned) if s is not None and s > newest)
 
     def _stopped(self, body: ev.WorkerExited | ev.ConnectionClosed) -> tuple[Sequence | None, ...]:
         if isinstance(body, ev.WorkerExited):
@@ -121,6 +134,8 @@ class Linker:
         for key in _keys(body):
             self._newest[key] = seq
         match body:
+            case ev.TransitionOrdered():
+                self._formed[body.task] = {m.worker: m.incarnation for m in body.members}
             case ev.MemberReady():
                 self._note_member(seq, "ready", body, body.generation)
             case ev.MemberCommitted():

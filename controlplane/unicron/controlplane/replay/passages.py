@@ -118,6 +118,19 @@ def _curve(reading: Reading, incident: IncidentSummary, cost: TaskCost) -> Throu
             generation=Generation(0),
         )
     ]
+    return _pieces(cost.task, [*base, *inside], start, cost.to_ns)
+
+
+def whole_curves_of(reading: Reading) -> tuple[ThroughputCurve, ...]:
+    """Throughput of every task from when it was submitted to the end of the log; `t_plus_ms`
+    counts from the first entry."""
+    return tuple(
+        _pieces(TaskId(task), paces, reading.log[0].at_ns, reading.end_ns)
+        for task, paces in reading.throughput.paces.items()
+    )
+
+
+def _pieces(task: TaskId, paces: list[Pace], start: int, to_ns: int) -> ThroughputCurve:
     points = tuple(
         ThroughputPoint(
             at_ns=p.at_ns,
@@ -127,6 +140,6 @@ def _curve(reading: Reading, incident: IncidentSummary, cost: TaskCost) -> Throu
             devices=p.devices,
             generation=p.generation,
         )
-        for p in [*base, *inside]
+        for p in paces
     )
-    return ThroughputCurve(task=cost.task, to_ns=cost.to_ns, points=points)
+    return ThroughputCurve(task=task, to_ns=to_ns, points=points)

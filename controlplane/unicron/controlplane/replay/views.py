@@ -12,11 +12,12 @@ from unicron.controlplane.replay.chain import CauseChain
 from unicron.controlplane.replay.cluster import ClusterView, IdStatus
 from unicron.controlplane.replay.entries import told
 from unicron.controlplane.replay.overview import about, cluster_of, status_of
+from unicron.controlplane.replay.passages import whole_curves_of
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.recovery import recovery_of
 from unicron.controlplane.replay.replayer import ReplayReport
 from unicron.controlplane.replay.steps import IncidentSteps
-from unicron.controlplane.replay.story import IncidentStory, StoryEvent
+from unicron.controlplane.replay.story import IncidentStory, StoryEvent, ThroughputCurve
 from unicron.controlplane.replay.summaries import Summaries
 from unicron.controlplane.replay.summary import IncidentSummary
 from unicron.controlplane.replay.telling import story_of
@@ -62,6 +63,10 @@ class IncidentBook:
             self._summaries.all[incident],
             report,
         )
+
+    def throughput(self) -> tuple[ThroughputCurve, ...]:
+        """Of every task, over the whole log."""
+        return whole_curves_of(self._reading)
 
     def steps(self, incident: str) -> IncidentSteps:
         """What its recovery took, step by step. KeyError if there is none with this id."""

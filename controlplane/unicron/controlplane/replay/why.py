@@ -6,6 +6,7 @@ from unicron import events as ev
 from unicron.controlplane.replay import ids
 from unicron.controlplane.replay.chain import CauseChain, ChainLink, OtherQuestion
 from unicron.controlplane.replay.entries import told
+from unicron.controlplane.replay.evidence import SYMPTOM, weight_of
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.sizes import sizes_of
@@ -177,10 +178,13 @@ def _answer(
     lines = []
     causes = [c for c in _followed(reading, seq, seq, floor) if c in events]
     if causes:
-        lines.append(f"because {_listed(causes, events)}")
+        telling_first = sorted(causes, key=lambda c: _rank(reading, events[c]))
+        lines.append(f"because {_listed(telling_first, events)}")
     else:
         lines.append("nothing in the log led to it: it is where it began")
     began = [r for r in roots if r not in causes and r != seq]
+    telling = [r for r in began if weight_of(reading.body(r)) != SYMPTOM]
+    began = telling or began
     if began:
         lines.append(f"it began with {_listed(began, events)}")
     return tuple(lines)
@@ -205,6 +209,15 @@ def _subject_words(reading: Reading, named: ids.Named, seq: Sequence) -> str:
 
 def _say(event: StoryEvent) -> str:
     return event.what if event.kind == "decided" else f"says: {event.what}"
+
+
+def _rank(reading: Reading, event: StoryEvent) -> int:
+    """What failed comes before what was planned for it, and that before what was done about it."""
+    body = reading.body(event.seq)
+    if isinstance(body, ev.PlanDecided):
+        return 1
+    failed = event.kind == "observed" and weight_of(body) != SYMPTOM
+    return 0 if failed or isinstance(body, ev.NodeLost) else 2 if event.kind != "done" else 3
 
 
 def _listed(seqs: SequenceOf[Sequence], events: dict[Sequence, StoryEvent]) -> str:
