@@ -1,5 +1,7 @@
 import asyncio
 import json
+import signal
+import sys
 from pathlib import Path
 
 import msgspec
@@ -8,6 +10,7 @@ import pytest
 from tests.contract.worlds import JetStreamWorld
 from tests.core.story import running
 from unicron import events as ev
+from unicron.controlplane.cli import log_source
 from unicron.controlplane.cli.log_source import Log, log_arguments, read_log
 from unicron.events import subjects
 
@@ -134,3 +137,75 @@ def test_a_log_is_a_value():
     with pytest.raises(AttributeError):
         log.cluster = "d"
     assert msgspec.to_builtins(log)["events"] == ()
+
+
+@pytest.mark.parametrize(
+    "typed,shown",
+    [
+        ("nats://h", "nats://h:4222"),
+        ("tls://h:4", "tls://h:4"),
+        ("nats://me:secret@h:4", "nats://me:***@h:4"),
+        ("nats://token@h", "nats://***@h:4222"),
+        ("nats://me:secret@[::1]:4", "nats://me:***@[::1]:4"),
+    ],
+)
+def test_what_was_typed_is_shown_without_its_secrets(typed, shown):
+    assert log_source._without_secrets(typed) == shown
+    log = Log(shown=shown, cluster="c", birth="", events=())
+    assert ("***" in shown) == bool(log_source.hidden_words(log))
+
+
+def test_commands_to_type_say_that_a_secret_is_left_out(story):
+    from unicron.controlplane.cli.opened import Opened, next_lines
+    from unicron.controlplane.replay import IncidentBook
+    from unicron.controlplane.replay.story import NextCommand
+
+    log = Log(shown="nats://me:***@h:4", cluster="c", birth="", events=tuple(story.log))
+    opened = Opened(log=log, book=IncidentBook(story.log), last_seq=len(story.log))
+    assert next_lines(opened, [NextCommand(arguments=("why", "a b"), about="")]) == [
+        "*** stands for the password or token, which is not shown",
+        "next: unicron why 'a b' --log 'nats://me:***@h:4' --cluster c",
+    ]
+
+
+@pytest.mark.real
+async def test_a_stream_is_followed(tmp_path):
+    """What is there already is told first, then each event as it comes."""
+    told = running(1)
+    async with JetStreamWorld(tmp_path / "server") as world:
+        log = await world.open()
+        appended = 0
+
+        async def append(recorded):
+            nonlocal appended
+            subject, data = of_cluster(recorded, "demo")
+            control = subjects.tree_of(subject) == "control"
+            await log.append(subject, data, recorded.id, fence=appended if control else None)
+            appended = recorded.seq if control else appended
+
+        for recorded in told.log[:20]:
+            await append(recorded)
+        arguments = ["events", "--follow", "--json", "--log", world.server.url]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "unicron.controlplane.cli", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        try:
+            seen = [json.loads(await asyncio.wait_for(process.stdout.readline(), 30))]
+            await append(told.log[20])
+            while seen[-1]["type"] != _tag(told.log[20]):
+                seen.append(json.loads(await asyncio.wait_for(process.stdout.readline(), 30)))
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = await asyncio.wait_for(process.wait(), 30)
+    assert code == 130
+    assert {event["schema"] for event in seen} == {"unicron.events/1"}
+    seqs = [event["seq"] for event in seen]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    assert seqs[0] > 1  # the newest ones of those that were there
+
+
+def _tag(recorded):
+    return recorded.envelope.body.__struct_config__.tag

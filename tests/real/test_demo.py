@@ -76,7 +76,8 @@ def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
         ("exception", "n1/0", "backward", 2),
         ("node", "n2", "backward", 1),
     ]
-    assert len({f["incident"] for f in faults}) == 4
+    assert [f["incident"] for f in faults] == [i["id"] for i in result["incidents"]]
+    assert all(i["lost_flop"] > 0 and i["cost_until"] == "whole" for i in result["incidents"])
     for fault, seen in zip(faults, ("SIGKILL", "no progress", "software", "lost"), strict=True):
         assert seen in fault["seen"]
         assert any("at once" in decision for decision in fault["decided"])

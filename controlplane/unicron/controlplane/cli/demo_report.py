@@ -4,10 +4,12 @@ import json
 
 import msgspec
 
+from unicron.controlplane.cli.incident_list import item
 from unicron.controlplane.cli.output import duration, hung, table, width
 from unicron.controlplane.local.demo import DemoResult
 from unicron.controlplane.local.faultrows import FaultRow
-from unicron.controlplane.replay.views import IncidentBook
+from unicron.controlplane.replay import IncidentBook, IncidentSummary
+from unicron.controlplane.replay.headline import cost_words
 
 SCHEMA = "unicron.demo/1"
 _LOSSES_SHOWN = 6
@@ -34,7 +36,7 @@ def text(result: DemoResult) -> str:
     """The report, first the stories, last the verdict and the next commands."""
     book = IncidentBook(result.events)
     parts = [_story(book, row) for row in result.rows if row.incident is not None]
-    parts += [_told(result.rows), _costs(result.rows), _losses(result), _verdict(result)]
+    parts += [_told(result.rows, book), _costs(result.rows), _losses(result), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -56,8 +58,9 @@ def _story(book: IncidentBook, row: FaultRow) -> str:
     return head + "\n" + table(("T+ ", "SEQ ", "WHO", "WHAT"), lines, width())
 
 
-def _told(rows: list[FaultRow]) -> str:
-    """What each fault was, what was seen and decided, and what became of it."""
+def _told(rows: list[FaultRow], book: IncidentBook) -> str:
+    """What each fault was, what was seen and decided, what became of it and what it cost."""
+    incidents = {str(incident.id): incident for incident in book.incidents()}
     lines = []
     for row in rows:
         told = [
@@ -66,11 +69,20 @@ def _told(rows: list[FaultRow]) -> str:
             ("decided", _decided(row)),
             ("ended", row.outcome or "not yet"),
         ]
+        if row.incident is not None:
+            told.append(("cost", _cost(incidents[row.incident])))
         name = f"{row.kind} {row.worker}"
         lines += [(name if i == 0 else "", *line) for i, line in enumerate(told)]
     if not lines:
         return ""
     return table(("FAULT", "", ""), lines, width()) + "\n" + hung(_GENERATION, 0, width())
+
+
+def _cost(incident: IncidentSummary) -> str:
+    """As unicron audit tells it."""
+    if not incident.lost_flop:
+        return "no training"
+    return f"{cost_words(incident)}; stood still for {duration(incident.stall_ms)}"
 
 
 def _was(row: FaultRow) -> str:
@@ -167,6 +179,7 @@ def as_json(result: DemoResult) -> str:
         "iterations": task.iteration if task is not None else 0,
         "seed": result.options.seed,
         "faults": [msgspec.to_builtins(row) for row in result.rows],
+        "incidents": [item(i) for i in IncidentBook(result.events).incidents()],
         "bit_identical": result.bit_identical,
         "digest": result.digest,
         "reference_digest": result.reference.state_digest if result.reference else None,

@@ -1,0 +1,57 @@
+"""What the demo tells of its incidents is what `unicron audit` tells of its log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.core.story import SPEC
+from tests.replay.histories import night
+from unicron.controlplane.cli import demo_report
+from unicron.controlplane.local.demo import DemoOptions, DemoResult
+from unicron.controlplane.local.faultrows import fault_rows
+from unicron.controlplane.local.measure import Work, checks
+from unicron.controlplane.replay import IncidentBook
+from unicron.controlplane.replay.headline import cost_words
+from unicron.controlplane.replay.units import duration
+
+
+@pytest.fixture
+def story(cli):
+    told = night()
+    told.history(Path("night.ndjson"))
+    return told
+
+
+@pytest.fixture
+def result(story):
+    """A demo whose faults nobody announced."""
+    work = Work(forwards={}, contributed={}, losses={}, commits=[])
+    return DemoResult(
+        options=DemoOptions(iterations=3, seed=1, faults=(), log_path=Path("night.ndjson")),
+        state=story.state,
+        events=story.log,
+        shots=[],
+        rows=fault_rows([], story.state, story.log, work),
+        checks=checks(SPEC, story.state, story.log, work),
+        work=work,
+        reference=None,
+        digest=None,
+        took_s=1.0,
+    )
+
+
+def test_incidents_and_costs_are_those_of_the_audit(cli, result):
+    told = json.loads(demo_report.as_json(result))
+    audited = cli.json("audit", "--log", "night.ndjson")["items"]
+    assert told["incidents"] == audited
+    assert [fault["incident"] for fault in told["faults"]] == [item["id"] for item in audited]
+    assert [fault["outcome"] for fault in told["faults"]] == [item["outcome"] for item in audited]
+
+
+def test_the_text_tells_the_same_costs_and_events(result, story):
+    text = demo_report.text(result)
+    book = IncidentBook(story.log)
+    for incident in book.incidents():
+        assert f"{cost_words(incident)}; stood still for {duration(incident.stall_ms)}" in text
+        assert all(event.what in text for event in book.story(incident.id).events)
