@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.replay.histories import killed, night, powered_off
+from tests.replay.histories import Restless, killed, night, powered_off
 from tests.replay.simulated import SEEDS, incident_of, night_of
 from unicron.controlplane.replay import IncidentBook
 from unicron.controlplane.replay.costs import Episode, costs_of
@@ -121,6 +121,29 @@ def test_a_hang_counts_from_the_last_progress():
     assert incident.detect_ms >= before
     assert incident.stall_ms > before
     assert incident.duration_ms > incident.stall_ms
+
+
+def test_a_peers_report_before_the_cause_is_known_is_not_when_it_began():
+    """The node's connections closed first; a survivor noticed before the loss was confirmed."""
+    story = Restless(0)
+    story.disturbances = 0
+    for n in (1, 2, 3):
+        story.join(f"n{n}")
+    story.settle()
+    story.submit()
+    story.settle()
+    story.cut("n2")
+    story.peer_error("n1/0")
+    story.step()
+    story.stay_closed("n2")
+    story.settle()
+    told = IncidentBook(story.log)
+    (incident,) = told.incidents()
+    events = told.story(incident.id).events
+    assert [e.type for e in events][:4] == ["connection.closed.v1"] * 3 + ["worker.peer_error.v1"]
+    assert incident.severity == 1
+    commit = next(e.t_plus_ms for e in events if e.type == "member.committed.v1")
+    assert incident.stall_ms == commit
 
 
 def test_a_silent_node_counts_from_its_last_word_and_its_workers_from_their_end():

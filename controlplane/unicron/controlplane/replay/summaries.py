@@ -22,13 +22,16 @@ _PARTS: Final = re.compile(r"agent of (?P<node>\S+) started anew: its workers ar
 
 
 class Summaries:
-    """Incidents of one log, by id, oldest first."""
+    """Incidents of one log, by id, oldest first. `mine`: the events that belong to each. What only
+    a whole incident tells of a task's throughput is noted in `reading`."""
 
     def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+        self.reading = reading
         self.mine: dict[str, tuple[Recorded, ...]] = {
             known.incident: _events(reading, known) for known in reading.incidents
         }
+        for known in reading.incidents:
+            self._backdate(known)
 
     @cached_property
     def all(self) -> dict[str, IncidentSummary]:
@@ -36,32 +39,42 @@ class Summaries:
         costs = self._costs()
         return {
             known.incident: self._in_short(known, costs[known.incident])
-            for known in self._reading.incidents
+            for known in self.reading.incidents
         }
+
+    def _backdate(self, known: IncidentState) -> None:
+        """A peer's report that came before the cause was known: the failure itself was earlier."""
+        for recorded in self.mine[known.incident]:
+            body = self.reading.body(recorded.seq)
+            if known.task is not None and isinstance(body, ev.PeerErrorReported):
+                first = self.mine[known.incident][0]
+                since = self._began(first)
+                self.reading.throughput.stood_since(known.task, recorded.seq, since)
+                return
 
     # --- Costs ------------------------------------------------------------------------------------
 
     def _costs(self) -> dict[str, tuple[TaskCost, ...]]:
         by_task: dict[str, list[Episode]] = {}
-        for known in self._reading.incidents:
+        for known in self.reading.incidents:
             for episode in self._episodes(known):
                 by_task.setdefault(episode.task, []).append(episode)
-        costs: dict[str, list[TaskCost]] = {known.incident: [] for known in self._reading.incidents}
+        costs: dict[str, list[TaskCost]] = {known.incident: [] for known in self.reading.incidents}
         for task, episodes in by_task.items():
             ordered = sorted(episodes, key=lambda e: (e.first_seq, e.incident))
-            paces = self._reading.throughput.paces.get(task, [])
-            found = costs_of(paces, ordered, self._reading.end_ns)
+            paces = self.reading.throughput.paces.get(task, [])
+            found = costs_of(paces, ordered, self.reading.end_ns)
             for episode, cost in zip(ordered, found, strict=True):
                 costs[episode.incident].append(cost)
         return {
             known.incident: tuple(
                 sorted(costs[known.incident], key=lambda c: (c.task != known.task, c.task))
             )
-            for known in self._reading.incidents
+            for known in self.reading.incidents
         }
 
     def _episodes(self, known: IncidentState) -> list[Episode]:
-        log, mine = self._reading.log, self.mine[known.incident]
+        log, mine = self.reading.log, self.mine[known.incident]
         over = log[known.resolved - 1].at_ns if known.resolved else None
         episodes = []
         if known.task is not None:
@@ -93,11 +106,11 @@ class Summaries:
         """Other tasks whose devices the incident's plans took, and the first plan that did."""
         found: dict[TaskId, Sequence] = {}
         for recorded in mine:
-            body = self._reading.body(recorded.seq)
-            if not isinstance(body, ev.PlanDecided) or recorded.seq in self._reading.void:
+            body = self.reading.body(recorded.seq)
+            if not isinstance(body, ev.PlanDecided) or recorded.seq in self.reading.void:
                 continue
             for given in body.allocations:
-                entry = self._reading.task_before(given.task, recorded.seq)
+                entry = self.reading.task_before(given.task, recorded.seq)
                 old = entry[1].allocation if entry else None
                 fewer = old is not None and len(given.slots) < len(old.slots)
                 if fewer and given.task != known.task:
@@ -105,12 +118,12 @@ class Summaries:
         return list(found.items())
 
     def _began(self, first: Recorded) -> int:
-        return began(self._reading.log, first.seq, first.at_ns)
+        return began(self.reading.log, first.seq, first.at_ns)
 
     # --- In short ---------------------------------------------------------------------------------
 
     def _in_short(self, known: IncidentState, costs: tuple[TaskCost, ...]) -> IncidentSummary:
-        log, mine = self._reading.log, self.mine[known.incident]
+        log, mine = self.reading.log, self.mine[known.incident]
         first = mine[0]
         began_ns = began(log, first.seq, first.at_ns, silence=True)
         resolved = known.resolved or None
@@ -144,14 +157,14 @@ class Summaries:
     def _what(self, known: IncidentState) -> str:
         """What happened, where the log tells more than the decision that opened it knew."""
         what = known.what
-        unknown = all(weight_of(self._reading.body(seq)) == SYMPTOM for seq in known.evidence)
+        unknown = all(weight_of(self.reading.body(seq)) == SYMPTOM for seq in known.evidence)
         for recorded in self.mine[known.incident]:
-            body = self._reading.body(recorded.seq)
+            body = self.reading.body(recorded.seq)
             if isinstance(body, ev.StoreBound) and unknown:
                 return f"the store of {body.node} died (#{recorded.seq}), and {what}"
         for recorded in self.mine[known.incident]:
-            if recorded.seq in self._reading.throughput.trained_on:
-                return f"{what} ({self._reading.notes[recorded.seq]})"
+            if recorded.seq in self.reading.throughput.trained_on:
+                return f"{what} ({self.reading.notes[recorded.seq]})"
         if (at := _PARTS.match(what)) is not None:
             return self._started_anew(known, at["node"]) + what[at.end() :]
         return what
@@ -160,9 +173,9 @@ class Summaries:
         """Workers live on without their agent; it is the next one that ends them."""
         words = f"a new agent of {node} took over, which ends the workers of the one before"
         for recorded in self.mine[known.incident]:
-            body = self._reading.body(recorded.seq)
+            body = self.reading.body(recorded.seq)
             if isinstance(body, ev.AgentStarted) and body.node == node:
-                note = self._reading.notes.get(recorded.seq, "")
+                note = self.reading.notes.get(recorded.seq, "")
                 return f"{words} ({note})" if note else words
         return words
 

@@ -84,6 +84,14 @@ class ThroughputBook:
             return self._now_ns
         return max(not_before, began(self._log, recorded.seq, self._now_ns))
 
+    def stood_since(self, task: str, seq: Sequence, at_ns: int) -> None:
+        """What the event `seq` stopped had stood still since `at_ns`, as is known by now."""
+        paces = self.paces.get(task, [])
+        for index, pace in enumerate(paces):
+            if pace.seq == seq and not pace.devices and index:
+                since = max(paces[index - 1].at_ns, min(pace.at_ns, at_ns))
+                paces[index] = msgspec.structs.replace(pace, at_ns=since)
+
     def gflops(self, state: ClusterState, task: TaskState, devices: int) -> int:
         """Of the task on so many devices of the kind it has, by the cost model; 0 if it can't."""
         if not devices:

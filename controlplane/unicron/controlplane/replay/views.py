@@ -66,7 +66,7 @@ class IncidentBook:
 
     def throughput(self) -> tuple[ThroughputCurve, ...]:
         """Of every task, over the whole log."""
-        return whole_curves_of(self._reading)
+        return whole_curves_of(self._summaries.reading)
 
     def steps(self, incident: str) -> IncidentSteps:
         """What its recovery took, step by step. KeyError if there is none with this id."""
