@@ -6,9 +6,11 @@ import os
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from tests.embed.host import TASK, Host, World, nothing_left
+from tests.runtime.collectors import Collector, values
 from unicron import controlplane as cp
 from unicron import events as ev
 from unicron.controlplane.core.invariants import Violation
@@ -99,6 +101,19 @@ async def test_waiting_has_a_limit(world):
 async def test_it_has_to_be_entered(world):
     with pytest.raises(RuntimeError, match="async with"):
         _ = world.plane().state
+
+
+async def test_traces_go_to_the_collector_that_the_variables_name(world, monkeypatch):
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        host = Host("n1", "n2")
+        async with world.plane(host) as plane:
+            await plane.submit(msgspec.structs.replace(TASK, iterations=1_000_000))
+            await plane.until(lambda s: len(s.tasks["gpt"].committed) == 4)
+            host.crew.kill("n2/1")
+            state = await plane.until(lambda s: any(i.resolved for i in s.incidents.values()))
+    (incident,) = state.incidents
+    assert incident in {values(s.attributes).get("unicron.incident.id") for s in collector.spans()}
 
 
 # --- What ends it -----------------------------------------------------------------------------

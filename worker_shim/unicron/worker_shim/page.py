@@ -19,6 +19,8 @@ from enum import IntEnum
 
 import msgspec
 
+from unicron.events.beat import WorkerBeat
+from unicron.events.ids import Incarnation, WorkerId
 from unicron.worker_shim.process import start_ticks
 
 MAGIC = int.from_bytes(b"unicronP", "little")
@@ -244,6 +246,22 @@ class PageReader:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def beat_of(worker: WorkerId, incarnation: Incarnation, seen: Progress | None) -> WorkerBeat:
+    """What a living worker's part of its node's heartbeat is; `seen` None: there is no page yet."""
+    return WorkerBeat(
+        worker=worker,
+        incarnation=incarnation,
+        alive=True,
+        generation=seen.generation if seen else 0,
+        iteration=seen.iteration if seen else 0,
+        micro_batches_done=seen.micro_batches_done if seen else 0,
+        phase=seen.phase.label if seen else "start",
+        collectives=seen.collectives if seen else 0,
+        micro_batch_us=seen.micro_batch_us if seen else 0,
+        section_ms=seen.section_ms if seen else 0,
+    )
 
 
 def _create(path: str, incarnation: int, *, fault_injection: bool) -> mmap.mmap:

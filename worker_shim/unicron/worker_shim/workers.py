@@ -17,7 +17,7 @@ from unicron.worker_shim import supervision
 from unicron.worker_shim.forkprotocol import Exited, Kind
 from unicron.worker_shim.keeper import Keeper
 from unicron.worker_shim.launch import WorkerLaunch, worker_files
-from unicron.worker_shim.page import PageReader
+from unicron.worker_shim.page import PageReader, beat_of
 from unicron.worker_shim.supervision import End, Fork, Life, Publish, Refuse, Start
 from unicron.worker_shim.watch import Watch
 
@@ -111,20 +111,7 @@ class Workers:
             if slot.life is not Life.RUNNING or process is None:
                 continue
             seen = process.page.read()
-            beats.append(
-                WorkerBeat(
-                    worker=slot.start.order.worker,
-                    incarnation=slot.incarnation,
-                    alive=True,
-                    generation=seen.generation if seen else 0,
-                    iteration=seen.iteration if seen else 0,
-                    micro_batches_done=seen.micro_batches_done if seen else 0,
-                    phase=seen.phase.label if seen else "start",
-                    collectives=seen.collectives if seen else 0,
-                    micro_batch_us=seen.micro_batch_us if seen else 0,
-                    section_ms=seen.section_ms if seen else 0,
-                )
-            )
+            beats.append(beat_of(slot.start.order.worker, slot.incarnation, seen))
         return tuple(beats)
 
     def _act(self, outcome: supervision.Outcome) -> None:

@@ -25,6 +25,7 @@ from unicron.events import (
     NodeLost,
     Recorded,
     TaskId,
+    WorkerBeat,
     WorkerExited,
     WorkerId,
     WorkerStartOrdered,
@@ -97,6 +98,8 @@ class NodeLife:
             await self._over.wait()
             with anyio.CancelScope(shield=True):
                 await self._end()
+            for worker in self._workers.values():
+                worker.unwatch()
             group.cancel_scope.cancel()
         return self._withdrawn is None
 
@@ -145,6 +148,7 @@ class NodeLife:
                     incarnation=self.incarnation,
                     number=number,
                     workers=tuple(beat for beat in beats if beat is not None),
+                    spool=self._facts.waiting,
                 )
             )
             await anyio.sleep(_BEAT_S)
@@ -222,14 +226,13 @@ class NodeLife:
         if speaker is not None:  # what it said last comes before its end, as with a real one
             await speaker.flush(_FLUSH_LIMIT_S)
         before = worker.beat()
+        worker.unwatch()
         outcome = supervision.exited(
             self._table, worker.name, worker.incarnation, 0, code=code, signal=signal
         )
         table, actions = outcome
         if before is not None:
-            actions = tuple(
-                _with_place(action, before.iteration, before.phase) for action in actions
-            )
+            actions = tuple(_with_place(action, before) for action in actions)
         self._act((table, actions))
 
     def report(self, worker: HostedWorker, fact: AnyFact) -> None:
@@ -244,9 +247,14 @@ class NodeLife:
         speaker.publish(fact)
 
 
-def _with_place(action: supervision.Action, iteration: int, phase: str) -> supervision.Action:
+def _with_place(action: supervision.Action, seen: WorkerBeat) -> supervision.Action:
     """The news of an end, with where the worker stood last."""
     if not isinstance(action, supervision.Publish) or not isinstance(action.fact, WorkerExited):
         return action
-    fact = msgspec.structs.replace(action.fact, iteration=iteration, phase=phase)
+    fact = msgspec.structs.replace(
+        action.fact,
+        iteration=seen.iteration,
+        micro_batches_done=seen.micro_batches_done,
+        phase=seen.phase,
+    )
     return msgspec.structs.replace(action, fact=fact)

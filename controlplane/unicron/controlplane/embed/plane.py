@@ -22,6 +22,7 @@ from unicron.controlplane.embed.scheduler import Scheduler
 from unicron.controlplane.embed.stream import EventStream
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
+from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.ports import Bus, EventLog, Solver
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.events import (
@@ -163,14 +164,32 @@ class ControlPlane:
                 type(self._scheduler).__name__,
                 limit_s=self._approval_limit_s,
             )
+        version = importlib.metadata.version("unicron-controlplane")
+        observer = Observer.configured(
+            cluster=self.cluster,
+            birth=await event_log.birth(),
+            instance=self._instance,
+            version=version,
+        )
+        if observer is not None:
+            self._resources.push_async_callback(observer.aclose)
+        listeners = [
+            *([hosting.hear] if hosting is not None else []),
+            *([observer.see] if observer is not None else []),
+        ]
+
+        def folded(state: ClusterState, recorded: Recorded) -> None:
+            for listener in listeners:
+                listener(state, recorded)
+
         self._log = event_log
         self._engine = engine = Engine(
             event_log,
             host_bus,
             instance=self._instance,
             solver=solver,
-            version=importlib.metadata.version("unicron-controlplane"),
-            on_event=hosting.hear if hosting is not None else None,
+            version=version,
+            on_event=folded,
         )
         group = anyio.create_task_group()
         await group.__aenter__()
@@ -179,6 +198,8 @@ class ControlPlane:
             group.start_soon(_until_it_ends, self._server)
         group.start_soon(engine.run)
         await self._leads(engine)
+        if observer is not None:
+            group.start_soon(observer.run, engine, event_log)
         if hosting is not None:
             group.start_soon(_outcome, self._host(hosting))
 

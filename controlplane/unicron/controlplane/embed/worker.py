@@ -16,6 +16,7 @@ from unicron.events import (
     WorkerId,
     WorkerStartOrdered,
 )
+from unicron.worker_shim.page import PageReader, beat_of
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class HostedWorker:
         self._news = news
         self._heard: Callable[[Sequence, Envelope], None] | None = None
         self._read: Callable[[], WorkerBeat] | None = None
+        self._page: PageReader | None = None
 
     @property
     def name(self) -> WorkerId:
@@ -90,6 +92,11 @@ class HostedWorker:
         it stands, or it won't be noticed when it hangs."""
         self._read = read
 
+    def watch_page(self, path: str) -> None:
+        """The same for a real worker: `path` is its progress page, WorkerLaunch.page_path."""
+        reader = self._page = PageReader(path)
+        self.watch(lambda: beat_of(self.name, self.incarnation, reader.read()))
+
     def report(self, fact: AnyFact) -> None:
         """Say something to the log as this worker. Not for workers with a shim of their own."""
         self._news.report(self, fact)
@@ -109,6 +116,12 @@ class HostedWorker:
         except Exception:
             log.exception("%s: reading its progress failed", self.name)
             return None
+
+    def unwatch(self) -> None:
+        """It is gone, and so is its page."""
+        self._read = None
+        if self._page is not None:
+            self._page.close()
 
     def hear(self, at: Sequence, order: Envelope) -> None:
         """An order to its task stands in the log."""
