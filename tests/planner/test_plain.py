@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,16 @@ def test_files_hold_the_same(tmp_path):
     as_toml.write_text(TOML)
     assert digest(read_problem(as_json)) == digest(problem_from(DATA))
     assert read_problem(str(as_toml)).tasks[0].options[0].layout.dp == 2
+
+
+def test_the_problem_in_the_docs_is_one(tmp_path):
+    docs = Path(__file__).resolve().parents[2] / "docs" / "embedding.md"
+    _, _, rest = docs.read_text(encoding="utf-8").partition("```toml\n")
+    (tmp_path / "cluster.toml").write_text(rest.partition("```")[0])
+    planner, problem = Planner(), read_problem(tmp_path / "cluster.toml")
+    plan = planner.solve(problem)
+    assert planner.check(problem, plan) == ()
+    assert plan.assignments[0].layout == Layout(tp=4, pp=1, dp=3)
 
 
 def _with(path, value):
