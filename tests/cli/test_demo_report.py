@@ -7,6 +7,7 @@ import pytest
 
 from tests.core.story import SPEC
 from tests.replay.histories import night
+from unicron import events as ev
 from unicron.controlplane.cli import demo_report
 from unicron.controlplane.local.demo import DemoOptions, DemoResult
 from unicron.controlplane.local.faultrows import fault_rows
@@ -55,3 +56,11 @@ def test_the_text_tells_the_same_costs_and_events(result, story):
     for incident in book.incidents():
         assert f"{cost_words(incident)}; stood still for {duration(incident.stall_ms)}" in text
         assert all(event.what in text for event in book.story(incident.id).events)
+
+
+def test_what_was_seen_first_is_what_the_audit_has_first(result, story):
+    """The demo counts to there from the fault, the audit from there on."""
+    for row, incident in zip(result.rows, IncidentBook(story.log).incidents(), strict=True):
+        order = story.log[incident.first_evidence_seq - 1 :]
+        planned = next(r for r in order if isinstance(r.envelope.body, ev.TransitionOrdered))
+        assert row.plan_ms == (planned.at_ns - incident.first_evidence_at_ns) / 1e6

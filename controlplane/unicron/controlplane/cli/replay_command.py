@@ -9,7 +9,7 @@ import click
 
 from unicron.controlplane.cli import options
 from unicron.controlplane.cli.failure import NO, UNUSABLE, YES
-from unicron.controlplane.cli.output import emit, number
+from unicron.controlplane.cli.output import emit, hung, number, width
 
 if TYPE_CHECKING:  # what takes long to import is imported once the arguments are known to be good
     from unicron.controlplane.cli.exporting import Exported
@@ -159,7 +159,7 @@ def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     log, report = done.log, done.report
     lines = [] if written is None else [_export_line(written)]
     mark, verdict = _verdict(log, report)
-    lines.append(f"{mark}{one_line(verdict)}")
+    lines.append(hung(f"{mark}{one_line(verdict)}", 2, width()))
     if report.divergence is not None:
         lines += [f"  {one_line(line)}" for line in _divergence(report.divergence)]
     lines += ["", *(f"{name:<11}{one_line(text)}" for name, text in _counts(done))]

@@ -136,7 +136,8 @@ def _row(
 ) -> FaultRow:
     after = shot.seq if shot is not None else 0
     evidence = [events[e - 1] for e in sorted(incident.evidence) if e > after]
-    first = evidence[0]
+    mine = _mine(incident, events, after)
+    first = mine[0]  # a closed connection, maybe, which is no evidence by itself
     order = _order_after(events, first.seq)
     kept, redone = _cost(order, state, work)
     telling = _telling(evidence)
@@ -154,7 +155,7 @@ def _row(
         incident=incident.incident,
         severity=incident.severity,
         seen=_seen(telling) if telling is not None else incident.what,
-        decided=tuple(_decided(incident, events, after)),
+        decided=tuple(words for r in mine if (words := _decision(_body(r)))),
         kept_microbatches=kept,
         redone_microbatches=redone,
         detect_ms=_ms(shot.wall_ns, first.at_ns) if shot is not None else None,
@@ -222,11 +223,10 @@ def _seen(body: AnyEvent) -> str:
 # --- What was decided ----------------------------------------------------------------------------
 
 
-def _decided(incident: IncidentState, events: list[Recorded], after: int) -> list[str]:
-    """The incident's decisions that change something, in short and in order."""
+def _mine(incident: IncidentState, events: list[Recorded], after: int) -> list[Recorded]:
+    """The incident's events, from the first sign of it on, as the audit has them."""
     named = [r for r in events if r.envelope and r.envelope.incident == incident.incident]
-    mine = (r for r in events_of(events, incident, named) if r.seq > after)
-    return [words for r in mine if (words := _decision(_body(r)))]
+    return [r for r in events_of(events, incident, named) if r.seq > after]
 
 
 def _decision(body: AnyEvent | None) -> str:
