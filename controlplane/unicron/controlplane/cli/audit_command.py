@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from unicron.controlplane.cli import options
+from unicron.controlplane.cli.exporting import STDOUT
 from unicron.controlplane.cli.failure import NO, YES
+from unicron.controlplane.cli.html_option import check_html, html_option, write_page
 from unicron.controlplane.cli.output import emit, number
 from unicron.controlplane.cli.trace_option import trace_option, write_traces
 from unicron.events import ConfigError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:  # what takes long to import is imported once the arguments ar
 @options.log_options
 @options.at_option
 @trace_option
+@html_option
 @options.json_option
 @options.verbose_option
 @click.pass_context
@@ -30,6 +33,8 @@ def audit(
     cluster: str | None,
     at: int | None,
     trace_file: str | None,
+    html_file: str | None,
+    force: bool,
     as_json: bool,
 ) -> None:
     """All incidents and what they cost, or the story of one.
@@ -45,13 +50,19 @@ def audit(
     from unicron.controlplane.cli.opened import open_book
     from unicron.controlplane.replay import Replayer
 
+    check_html(html_file, force=force, as_json=as_json)
     opened = open_book(log, cluster, at)
     chosen = None if incident is None else _find(opened.book, incident)
     report = Replayer(opened.log.events).verify()
     if trace_file is not None:
         wanted = None if chosen is None else [chosen]
         click.echo(write_traces(trace_file, opened.log, wanted), err=True)
-    if chosen is None:
+    if html_file is not None:
+        written = write_page(html_file, opened, chosen, report)
+        click.echo(written, err=True, nl=bool(written))
+    if html_file == STDOUT:
+        pass
+    elif chosen is None:
         listed = incident_list.as_json if as_json else incident_list.as_text
         emit(listed(opened, report))
     else:

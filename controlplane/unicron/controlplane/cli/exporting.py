@@ -36,9 +36,9 @@ def export(
         ConfigError: it can't be written; under the name stands what stood there before.
         LogError: the log can't be read or folded; likewise.
     """
-    _check_target(file, force=force)
+    check_target(file, force=force)
     try:
-        if _is_pipe(file):
+        if is_pipe(file):
             _into_pipe(opened, items, file)
             return None
         seal = _write(opened, items, Path(file))
@@ -52,7 +52,7 @@ def export(
     return Exported(file=file, size=os.stat(file).st_size, seal=seal)
 
 
-def _check_target(file: str, *, force: bool) -> None:
+def check_target(file: str, *, force: bool) -> None:
     """ConfigError if `file` can't be written, before anything long begins."""
     path = Path(file)
     if path.is_dir():
@@ -76,7 +76,8 @@ def _check_target(file: str, *, force: bool) -> None:
         )
 
 
-def _is_pipe(file: str) -> bool:
+def is_pipe(file: str) -> bool:
+    """Stdout, or something else that isn't an ordinary file or the place for one."""
     if file == STDOUT:
         return True
     try:
