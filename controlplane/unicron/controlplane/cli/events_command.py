@@ -19,7 +19,7 @@ _NEWEST: Final = 10
 
 
 @click.command()
-@click.option("--for", "what", metavar="ID", help="Only what is about this node, task, worker or incident.")
+@click.option("--for", "what", metavar="ID", help="Only what is about this one.")
 @click.option("--since", callback=options.sequence, metavar="SEQ", help="From there on.")
 @click.option("--until", callback=options.sequence, metavar="SEQ", help="Up to there.")
 @click.option(
