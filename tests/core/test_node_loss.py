@@ -5,6 +5,7 @@ import pytest
 from tests.core.reading import hold, incidents, kinds, limit, members, of, task
 from tests.core.story import Story, running
 from unicron import events as ev
+from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.limits import CLOSED_MS
@@ -377,3 +378,19 @@ def test_a_node_in_doubt_is_no_reason_to_isolate_the_other():
     story.exit("n2/1")
     story.settle()
     assert story.state.nodes["n2"].status == "healthy"
+
+
+def test_a_node_that_falls_sick_while_it_is_admitted_stays_apart():
+    """Found by the simulator: an operator gives it back, and before its admission is in the log
+    one of its workers fails in the same way as before."""
+    story = Story()
+    story.join("n1")
+    joining = story.state
+    verdict = decide(joining)
+    assert isinstance(verdict.body, ev.NodeAdmitted)
+    sick = replace(joining.nodes["n1"], sick="its worker failed again")
+    story.state = replace(joining, nodes={"n1": sick})
+    story.write(verdict, joining)
+    assert story.state.void == joining.void + 1
+    assert story.state.nodes["n1"].status == "joining"
+    assert of(story.settle(), ev.NodeIsolated).node == "n1"

@@ -170,9 +170,9 @@ def isolated(state: ClusterState, at: Sequence, body: NodeIsolated) -> ClusterSt
 
 
 def admitted(state: ClusterState, at: Sequence, body: NodeAdmitted) -> ClusterState | None:
-    """The node may be planned with."""
+    """The node may be planned with. Void if it has fallen sick since that was decided."""
     node = state.nodes.get(body.node)
-    if node is None or node.incarnation != body.incarnation:
+    if node is None or node.incarnation != body.incarnation or node.sick:
         return None
     if node.status not in ("joining", "returning"):
         return None

@@ -133,7 +133,7 @@ def _open(state: ClusterState) -> list[IncidentState]:
 def admit(state: ClusterState) -> Verdict | None:
     """A node that joined or came back may be planned with."""
     for node in sorted(state.nodes.values(), key=lambda n: n.node):
-        if node.status in ("joining", "returning"):
+        if node.status in ("joining", "returning") and not node.sick:
             body = NodeAdmitted(node=node.node, incarnation=node.incarnation)
             return Verdict(body=body, cause=(node.since,))
     return None
