@@ -103,4 +103,4 @@ def _document(title: str, frame: Frame, content: SequenceOf[Element], stories: s
 @cache
 def _asset(name: str) -> str:
     """A file of this package: the page's style or its script."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files("unicron.controlplane.replay.page").joinpath(name).read_text(encoding="utf-8")
