@@ -11,6 +11,8 @@ PURE_PLANNER = tuple(
     f"unicron.planner.{name}" for name in ("problem", "plan", "local", "check", "cost", "errors")
 )
 
+VIEWS = ("story", "summary", "steps", "phrases.names", "units")
+
 # Longest matching prefix wins. What a module may import of ours, besides its own package.
 OURS = {
     "unicron.events": (),
@@ -23,6 +25,11 @@ OURS = {
         *(f"unicron.planner.{name}" for name in ("assemble", "dynamic")),
         "unicron.controlplane.core",
         "unicron.controlplane.errors",
+    ),
+    # A page is made from the views, never from the log itself.
+    "unicron.controlplane.replay.page": (
+        *(f"unicron.events.{name}" for name in ("WorkerId", "node_of")),
+        *(f"unicron.controlplane.replay.{name}" for name in VIEWS),
     ),
     "unicron.controlplane": ("unicron",),
 }
@@ -60,6 +67,7 @@ STDLIB_FORBIDDEN = {
     "unicron.events": {"asyncio", "random", "socket", "subprocess", "threading"},
     "unicron.controlplane.core": WORLD | {"pathlib", "shutil", "tempfile", "urllib", "http"},
     "unicron.controlplane.replay": NETWORK,
+    "unicron.controlplane.replay.page": WORLD | NETWORK | {"pathlib", "shutil", "tempfile"},
 }
 
 
@@ -119,6 +127,12 @@ def test_every_module_keeps_the_import_rules():
         ("unicron.controlplane.core.fold", "import importlib\nimportlib.import_module('nats')"),
         ("unicron.controlplane.replay.replayer", "import asyncio"),
         ("unicron.controlplane.replay.replayer", "from unicron.controlplane import runtime"),
+        ("unicron.controlplane.replay.page.telling", "import os"),
+        ("unicron.controlplane.replay.page.telling", "from unicron.events import Recorded"),
+        (
+            "unicron.controlplane.replay.page.telling",
+            "from unicron.controlplane.replay import views",
+        ),
         ("unicron.controlplane.runtime.engine", "import nats.js"),
         ("unicron.controlplane.runtime.engine", "from opentelemetry import trace"),
         ("unicron.controlplane.runtime.engine", "from unicron.events._canonical import encode"),

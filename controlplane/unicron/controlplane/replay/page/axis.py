@@ -1,6 +1,7 @@
 """Time from left to right, in percent of the width: to scale, but for stretches in which nothing
 happened and that would leave no room for the rest. Those are cut short, and marked as such."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
@@ -12,6 +13,14 @@ _LONG: Final = 0.5
 _CUT_WIDTH: Final = 0.08
 _CUTS_MAX: Final = 4
 _TICKS: Final = 7
+_SECOND: Final = 1_000_000_000
+_DAY: Final = 86_400 * _SECOND
+#: Milliseconds, then seconds, minutes and hours.
+_ROUND: Final = (
+    *(f * 10**p for p in range(6, 9) for f in (1, 2, 5)),
+    *(s * _SECOND for s in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)),
+    *(h * 3600 * _SECOND for h in (2, 3, 6, 12, 24)),
+)
 _TICK_ROOM: Final = 7.0
 
 
@@ -81,10 +90,6 @@ def _cut(gaps: list[int]) -> set[int]:
 
 
 def _nice(length: float) -> int:
-    """1, 2 or 5 times a power of ten, at least `length`."""
-    power = 1
-    while True:
-        for factor in (1, 2, 5):
-            if factor * power >= length:
-                return factor * power
-        power *= 10
+    """A round time of at least `length` ns, as people count it."""
+    found = next((s for s in _ROUND if s >= length), None)
+    return found if found is not None else _DAY * math.ceil(length / _DAY)

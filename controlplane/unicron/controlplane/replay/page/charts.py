@@ -17,7 +17,7 @@ _LOW = 22
 #: What is narrower is drawn so wide, percent.
 _BAR_MIN = 0.25
 #: With this much room a stretch has its first letter, with more its name.
-_LETTER_MIN = 2.5
+_LETTER_MIN = 2.0
 _WORD_MIN = 10.0
 
 
@@ -59,7 +59,9 @@ def strip(axis: Axis, bars: SequenceOf[Stretch], marks: SequenceOf[StoryEvent]) 
         width = max(axis.at(bar.end_ns) - left, _BAR_MIN)
         drawn.append(_rect(f"s-{bar.kind}", left, width, 3, _LOW - 6, *bar.title))
         if width >= _LETTER_MIN:
-            drawn.append(_letter(left, bar.kind if width >= _WORD_MIN else bar.kind[:1]))
+            drawn.append(
+                _letter(left + width / 2, bar.kind if width >= _WORD_MIN else bar.kind[:1])
+            )
     return _svg(_LOW, *_cuts(axis, _LOW), *drawn, *(_mark(axis, m) for m in marks))
 
 
@@ -93,9 +95,9 @@ def _text(x: float, words: str, kind: str) -> Element:
     return el("text", words, x=_percent(x), y="15", class_=f"tick {kind}".strip(), part=True)
 
 
-def _letter(left: float, name: str) -> Element:
+def _letter(middle: float, name: str) -> Element:
     """Names a stretch for those who can't tell its colour."""
-    return el("text", name, x=_percent(left + 0.9), y="15", class_="letter", part=True)
+    return el("text", name, x=_percent(middle), y="15", class_="letter", part=True)
 
 
 def _mark(axis: Axis, event: StoryEvent) -> Element:
@@ -103,7 +105,7 @@ def _mark(axis: Axis, event: StoryEvent) -> Element:
     words = (t_plus(event.t_plus_ms), " ", f"#{event.seq:,}", " ", event.who, ": ", event.what)
     x = _percent(axis.at(event.at_ns))
     dot = el(
-        "circle", el("title", *words), cx=x, cy=str(_LOW // 2), r="4", class_=f"k-{event.kind}"
+        "circle", el("title", *words), cx=x, cy=str(_LOW // 2), r="3.5", class_=f"k-{event.kind}"
     )
     return el("a", dot, href=anchor(event.seq), part=True)
 

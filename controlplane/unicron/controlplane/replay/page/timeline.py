@@ -164,17 +164,18 @@ def _parts(steps: Iterable[Step], axis: Axis, zero: int) -> dict[str, tuple[list
     for step in steps:
         for part in step.ranks:
             bars, rank = found.get(part.worker, ([], None))
-            end = axis.end_ns if part.end_ns is None else part.end_ns
+            # A part that nothing ended lasts as long as the step: until what cut it.
+            ends = [t for t in (part.end_ns, step.end_ns, axis.end_ns) if t is not None]
             took = _took(part.start_ns, part.end_ns)
             when = t_plus((part.start_ns - zero) // _MS)
             title = (part.worker, ": ", step.name, ", ", took, " from ", when, ", ", part.how)
-            bars.append(Bar(step.name, part.start_ns, end, title if part.how else title[:-2]))
+            bars.append(Bar(step.name, part.start_ns, ends[0], title if part.how else title[:-2]))
             found[part.worker] = (bars, rank if part.rank is None else part.rank)
     return found
 
 
 def _took(start_ns: int, end_ns: int | None) -> str:
-    return "not over" if end_ns is None else duration((end_ns - start_ns) // _MS)
+    return "not ended" if end_ns is None else duration((end_ns - start_ns) // _MS)
 
 
 def _grouped(axis: Axis, lanes: list[Lane]) -> Iterator[tuple[Lane, int]]:
