@@ -61,10 +61,9 @@ def _head(story: IncidentStory) -> Element:
         el(
             "p",
             f"T+ counts from the first evidence, #{i.first_evidence_seq:,} at "
-            f"{utc(i.first_evidence_at_ns)} UTC. It was detected and stood still from the first "
-            "sign in the log on; the fault itself may be older. A cost is what the task would "
-            "have computed at its throughput of before, by the planner's cost model, less what "
-            "it did.",
+            f"{utc(i.first_evidence_at_ns)} UTC. Detection and standstill count from the first "
+            "sign in the log; the fault itself may be older. The cost is what the task would have "
+            "computed at its throughput of before, by the planner's cost model, less what it did.",
             class_="note",
         ),
     )

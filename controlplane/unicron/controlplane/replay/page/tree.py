@@ -5,6 +5,7 @@ the script that draws packed elements sets them as text, so none of it is ever r
 """
 
 from collections.abc import Iterable
+from functools import cache
 from html import escape
 from typing import Final
 
@@ -37,12 +38,18 @@ def el(
     for key, value in attributes.items():
         if value is None:
             continue
-        name = key.rstrip("_").replace("_", "-")
-        assert name in ATTRIBUTES, name
+        name = _name(key)
         assert name != "href" or value.startswith("#"), "a page links into itself only"
         pairs.append((name, printable(value)))
     texts = (printable(c) if isinstance(c, str) else c for c in children if c is not None)
     return Element(tag, tuple(pairs), tuple(texts), part)
+
+
+@cache
+def _name(key: str) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    assert name in ATTRIBUTES, name
+    return name
 
 
 def each(tag: str, rows: Iterable["Element"], **attributes: str | None) -> Element:
