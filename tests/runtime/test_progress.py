@@ -112,9 +112,24 @@ def test_a_declared_section_takes_as_long_as_it_says(watched: Watched):
     assert opinion.behind == ("n2/1",)
 
 
-def test_the_first_steps_have_a_limit_of_their_own():
+def test_who_has_only_begun_to_watch_knows_from_the_members_how_long_an_iteration_takes():
+    """A new leader: a member hangs before it has timed two iterations itself."""
     watched = Watched()
-    watched.train(1)
+    for name in WORKERS:
+        watched.put(name, iteration=50, micro_batch_us=100_000)
+    watched.put("n2/1", micro_batches_done=1)
+    for name in WORKERS[:3]:
+        watched.put(name, phase="reduction")
+    # Three times twelve micro-batches over four members, and as much again: 1800 ms.
+    assert watched.beat(1600) == []
+    (stalled,) = watched.beat(1200)
+    assert isinstance(stalled, TaskStalled)
+    assert stalled.behind == ("n2/1",)
+    assert "limit 1800 ms" in stalled.evidence
+
+
+def test_the_first_step_has_a_limit_of_its_own():
+    watched = Watched()
     watched.put("n2/1", micro_batches_done=1)
     _wait_for(watched, "n2/1")
     assert watched.beat(limits.FIRST_STEP_MS - 1000) == []

@@ -19,7 +19,7 @@ _PROGRESS_S = (1.0, 15.0)
 
 
 @click.command()
-@click.option("--seed", type=int, metavar="S", help="Run this seed [default: 0].")
+@click.option("--seed", type=click.IntRange(0), metavar="S", help="Run this seed [default: 0].")
 @click.option(
     "--seeds", type=click.IntRange(1), metavar="N", help="Run so many seeds, from --seed on."
 )
@@ -138,7 +138,8 @@ def _many(seeds: range, jobs: int, keep: str | None, as_json: bool) -> int:
         results.append(result)
         for line in _findings(result):
             click.echo(f"seed {result.seed}: {line}", err=True)
-        if time.monotonic() - told > _PROGRESS_S[not sys.stderr.isatty()]:
+        done = len(results) == len(seeds)
+        if not done and time.monotonic() - told > _PROGRESS_S[not sys.stderr.isatty()]:
             told = time.monotonic()
             _progress(len(results), len(seeds), sum(bool(r.code) for r in results))
     if sys.stderr.isatty():

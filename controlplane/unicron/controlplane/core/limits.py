@@ -31,7 +31,7 @@ REPLAN_MS: Final = 60000
 #: A task whose members all stand still for this many iterations, and at least so long, hangs.
 STALL_ITERATIONS: Final = 3
 STALL_MS: Final = 1000
-#: Before two iterations of the task have been timed.
+#: While a member has no iteration behind it, nor two of the task have been timed.
 FIRST_STEP_MS: Final = 30000
 #: A worker's place is judged only while its agent has told of it within this time.
 BEAT_FRESH_MS: Final = 800

@@ -148,12 +148,14 @@ class ProgressWatch:
 
     def _limit(self, task: TaskState, members: list[_Seen]) -> int:
         """How long standing still is no hang: three iterations, more for the first one, and as
-        long as a declared section may take."""
+        long as a declared section may take. Who has only begun to lead hasn't timed an iteration
+        yet, but members tell how long their last micro-batches took."""
         durations = self._pace[task.spec.task].durations
-        first = len(durations) < 2
+        if len(durations) < 2:
+            durations = _told(task, members)
         usual = limits.STALL_ITERATIONS * int(statistics.median(durations)) if durations else 0
         declared = max(s.beat.section_ms for s in members)
-        least = limits.FIRST_STEP_MS if first else limits.STALL_MS
+        least = limits.STALL_MS if durations else limits.FIRST_STEP_MS
         return max(usual, least, declared)
 
     def _slow(self, task: TaskState, members: list[_Seen]) -> list[WorkerSlow]:
@@ -183,6 +185,16 @@ class ProgressWatch:
                 )
             )
         return found
+
+
+def _told(task: TaskState, members: list[_Seen]) -> list[int]:
+    """What an iteration takes by what the slowest member says of its micro-batches, and as much
+    again for all that isn't computing (ms); nothing if one has no iteration behind it."""
+    slowest = max(s.beat.micro_batch_us for s in members)
+    if not all(s.beat.micro_batch_us for s in members):
+        return []
+    each = -(-task.spec.micro_batches // len(members))
+    return [2 * each * slowest // 1000]
 
 
 def _place(beat: WorkerBeat) -> tuple[int, int, int]:

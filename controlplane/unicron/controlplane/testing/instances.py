@@ -150,7 +150,7 @@ class Instance:
         return self._server.clock_ns() + self._skew_ns
 
     def monotonic_ns(self) -> int:
-        return round(self._loop.time() * 1e9)
+        return 1000 * round(self._loop.time() * 1e6)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -52,6 +52,10 @@ class Link:
         """To the server. `loss`: how much of the weather's loss it suffers."""
         self._send("there", call, loss)
 
+    def loses(self, loss: float) -> bool:
+        """Does a message that suffers so much of the weather's loss get lost now?"""
+        return not self.up or 1000 * self._rng.random() < loss * self._weather.loss_permille
+
     def back(self, call: Callable[[], None], *, loss: float = 0.0) -> None:
         """From the server."""
         self._send("back", call, loss)
@@ -78,22 +82,29 @@ class Link:
     async def request(self, work: Callable[[], T], limit_s: float) -> T:
         """Have the server do `work`; its answer. Raises TimeoutError if none comes, whether the
         work was done or not."""
-        answer: _Answer[T] = _Answer(self._loop)
+        answer: _Answer[T] = _Answer(self._loop, limit_s)
 
         def do() -> None:
             value = work()
             self.back(lambda: answer.give(value), loss=SOME)
 
         self.there(do, loss=SOME)
-        async with asyncio.timeout(limit_s):
+        try:
             return await answer.future
+        finally:
+            answer.limit.cancel()
 
 
 class _Answer(Generic[T]):
-    """A future that may be given up before its value comes."""
+    """A future whose value may come too late."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit_s: float) -> None:
         self.future: asyncio.Future[T] = loop.create_future()
+        self.limit = loop.call_later(limit_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self.future.done():
+            self.future.set_exception(TimeoutError())
 
     def give(self, value: T) -> None:
         if not self.future.done():
