@@ -145,3 +145,46 @@ def is_gone(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+async def test_a_reader_reads_and_writes_nothing(tmp_path):
+    async with NatsServer(tmp_path / "nats", CLUSTER) as server:
+        log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
+        reader = await JetStreamLog.connect(
+            server.reader_url, CLUSTER, name="cli/reader", create=False
+        )
+        seen = await until_first(reader)
+        assert seen.seq == 1
+        before = await log.last_seq()
+        client = reader.connection.client
+        for subject in (
+            f"unicron.{CLUSTER}.fact.agent.n1",
+            f"unicron.{CLUSTER}.control.x",
+            f"$JS.API.STREAM.DELETE.UNICRON_{CLUSTER}",
+            f"$JS.API.STREAM.UPDATE.UNICRON_{CLUSTER}",
+        ):
+            await client.publish(subject, b"{}")
+        await client.flush()
+        await until(lambda: len(reader.connection._denied) == 4)
+        assert await log.last_seq() == before
+        await reader.close()
+        await log.close()
+
+
+async def until_first(log):
+    """The first entry that there is."""
+    tail = log.read(1)
+    try:
+        with anyio.fail_after(10):
+            return await anext(tail)
+    finally:
+        await tail.aclose()
+
+
+async def test_a_folder_from_before_there_were_readers_gets_one(tmp_path):
+    root = tmp_path / "nats"
+    root.mkdir()
+    (root / "passwords.json").write_text('{"control":"c","node":"n","system":"s"}')
+    async with NatsServer(root, CLUSTER) as server:
+        assert server.url.startswith("nats://control:c@")
+        assert re.fullmatch(r"nats://reader:\S{32}@127\.0\.0\.1:\d+", server.reader_url)

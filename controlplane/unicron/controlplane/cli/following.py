@@ -4,7 +4,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 
-from unicron.controlplane.cli.log_source import DEFAULT_CLUSTER, SCHEMES
+from unicron.controlplane.cli.log_source import address_of
 from unicron.events import ConfigError, Recorded, subjects
 
 
@@ -16,22 +16,23 @@ def following(log: str, cluster: str | None) -> Iterator[tuple[int, Iterator[Rec
         ConfigError: it is no address, or there is no such server.
         LogUnreachable: the server stopped answering.
     """
-    if not log.startswith(SCHEMES):
+    if cluster is not None:
+        subjects.check_cluster(cluster)
+    address = address_of(log, cluster)
+    if address is None:
         raise ConfigError(
             f"{log} can't be followed",
             why="a file doesn't grow",
-            fix="leave out --follow, or give the address of a NATS server",
+            fix="leave out --follow, or give a NATS address or the data folder of `unicron up`",
             code="E-CONFIG-FOLLOW",
         )
     from anyio.from_thread import start_blocking_portal
 
     from unicron.controlplane.runtime.jetstream import JetStreamLog
 
-    name = cluster or DEFAULT_CLUSTER
-    subjects.check_cluster(name)
     with start_blocking_portal() as portal:
         connect = functools.partial(JetStreamLog.connect, name="cli/reader", create=False)
-        stream = portal.call(connect, log, name)
+        stream = portal.call(connect, address.url, address.cluster)
         try:
             last = portal.call(stream.last_seq)
             tail = stream.read(1)

@@ -1,4 +1,4 @@
-"""LOG, as every command takes it: a history file, a folder that holds one, or a NATS address."""
+"""LOG, as every command takes it: a history file, a folder, or a NATS address."""
 
 import contextlib
 import functools
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from unicron.controlplane.cli import data_folder
 from unicron.events import (
     ConfigError,
     HistoryReader,
@@ -63,14 +64,56 @@ class OpenLog:
     fraction: Callable[[], float | None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a log grows. `shown` is what names it for people, without secrets."""
+
+    url: str
+    cluster: str
+    shown: str
+
+
+def address_of(log: str, cluster: str | None) -> Address | None:
+    """The NATS address that LOG is, or that stands in it if it is the data folder of a control
+    plane that runs; None for a file, and for a folder of files.
+
+    Raises:
+        ConfigError: it is an address of another kind; the control plane of the folder doesn't run.
+        LogMismatch: the folder is another cluster's.
+    """
+    if log.startswith(SCHEMES):
+        name = cluster or DEFAULT_CLUSTER
+        return Address(url=log, cluster=name, shown=_without_secrets(log))
+    scheme, is_address, _ = log.partition("://")
+    if is_address:
+        raise ConfigError(
+            f"a log can't be read from a {scheme}:// address",
+            why="a NATS address begins with nats:// or tls://",
+            fix="give nats://host:port, the data folder of `unicron up`, or a history file",
+            code="E-LOG-ADDRESS",
+        )
+    found = data_folder.reading(Path(log))
+    if found is None:
+        return None
+    url, name = found
+    if cluster not in (None, name):
+        raise LogMismatch(
+            f"{log} is the folder of cluster {name}, not of {cluster}",
+            fix=f"leave out --cluster, or say --cluster {name}",
+            code="E-LOG-CLUSTER",
+        )
+    return Address(url=url, cluster=name, shown=log)
+
+
 @contextlib.contextmanager
 def open_log(log: str, cluster: str | None) -> Iterator[OpenLog]:
     """Read a log piece by piece, so that it need not fit into memory. Raises as read_log() does,
     as late as when the entry is reached at which the log is broken."""
     if cluster is not None:
         subjects.check_cluster(cluster)
-    if log.startswith(SCHEMES):
-        with _open_stream(log, cluster or DEFAULT_CLUSTER) as opened:
+    address = address_of(log, cluster)
+    if address is not None:
+        with _open_stream(address) as opened:
             yield opened
     else:
         with _open_file(_history_in(Path(log)), cluster) as opened:
@@ -154,7 +197,7 @@ def _of_file(path: Path, reader: HistoryReader) -> Iterator[Recorded | StateDige
 
 
 @contextlib.contextmanager
-def _open_stream(url: str, cluster: str) -> Iterator[OpenLog]:
+def _open_stream(address: Address) -> Iterator[OpenLog]:
     """Everything up to the entry that is the last one now."""
     from anyio.from_thread import start_blocking_portal
 
@@ -162,7 +205,7 @@ def _open_stream(url: str, cluster: str) -> Iterator[OpenLog]:
 
     with start_blocking_portal() as portal:
         connect = functools.partial(JetStreamLog.connect, name="cli/reader", create=False)
-        log = portal.call(connect, url, cluster)
+        log = portal.call(connect, address.url, address.cluster)
         try:
             last = portal.call(log.last_seq)
             birth = portal.call(log.birth)
@@ -178,8 +221,8 @@ def _open_stream(url: str, cluster: str) -> Iterator[OpenLog]:
 
             try:
                 yield OpenLog(
-                    shown=_without_secrets(url),
-                    cluster=cluster,
+                    shown=address.shown,
+                    cluster=address.cluster,
                     birth=birth,
                     fold_version=0,
                     items=items(),

@@ -68,8 +68,9 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def main() -> None:
     """Keep Megatron training tasks running through failures, and tell why.
 
-    LOG is where a log is read from: a history file, a folder that holds one, or the address of a
-    NATS server (nats://host:port). Every command has --json and says on failure what to try.
+    LOG is where a log is read from: a history file, a folder that holds one, the data folder of
+    `unicron up` while that runs, or the address of a NATS server (nats://host:port). Every command
+    has --json and says on failure what to try.
 
     Exit codes: 0 yes or done, 1 the answer is no, 2 wrong use or unreadable input, 3 out of
     reach, 4 not allowed, 130 interrupted.

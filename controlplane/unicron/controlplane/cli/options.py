@@ -64,7 +64,8 @@ def log_options(command: F) -> F:
         "log",
         required=True,
         metavar="LOG",
-        help="A history file, a folder that holds one, or nats://host:port.",
+        help="A history file (or its folder), the data folder of a `unicron up` that runs, or "
+        "nats://host:port.",
     )
     return log(cluster(command))
 

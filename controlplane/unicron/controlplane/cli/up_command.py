@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-import fcntl
 import json
-from collections.abc import Coroutine, Iterator
+import shlex
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from unicron.controlplane.cli import data_folder
 from unicron.controlplane.cli.options import json_option, verbose_option
 from unicron.controlplane.cli.output import emit
 from unicron.events import ConfigError
@@ -52,7 +53,11 @@ def up(
 
     Nodes join with: UNICRON_NATS=ADDRESS python -m unicron.worker_shim.agent --cluster CLUSTER
     --node NAME --devices N --run-dir DIR. The address for them is printed (with its password) into
-    the file nodes.url of the data folder, readable by you alone.
+    the file nodes.url of the data folder, readable by you alone; reader.url beside it holds one
+    that can only read the log. Both last as long as the control plane runs.
+
+    Read its log meanwhile with the folder: unicron status --log DATA, unicron replay --log DATA
+    --export FILE.
     """
     if (url is None) == (data is None):
         raise click.UsageError("give either --nats or --data")
@@ -63,63 +68,36 @@ def up(
 
     async def run() -> None:
         if url is not None:
-            await serve(url, cluster, tasks=specs, when_nodes=when_nodes)
+            await serve(url, cluster, tasks=specs, when_nodes=when_nodes, tell=_say)
             return
         from unicron.controlplane.runtime.natsserver import NatsServer
 
         assert data is not None
-        async with NatsServer(data, cluster, port=port or _port_of(data)) as server:
-            (data / "port").write_text(server.url.rpartition(":")[2])
-            nodes = data / "nodes.url"
-            nodes.touch(mode=0o600)
-            nodes.write_text(server.node_url + "\n")
-            if as_json:
-                emit(
-                    json.dumps({"schema": "unicron.up/1", "cluster": cluster, "nodes": str(nodes)})
-                )
-            else:
-                emit(f"nats-server of cluster {cluster} runs; address for nodes: {nodes}")
-            try:
-                await _beside(
-                    server, serve(server.url, cluster, tasks=specs, when_nodes=when_nodes)
-                )
-            finally:
-                nodes.unlink(missing_ok=True)
+        async with NatsServer(data, cluster, port=port or data_folder.port_of(data)) as server:
+            with data_folder.addresses(data, server):
+                emit(_started(cluster, data, as_json=as_json))
+                work = serve(server.url, cluster, tasks=specs, when_nodes=when_nodes, tell=_say)
+                await _beside(server, work)
 
-    with _alone(data):
+    with data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext():
         asyncio.run(run())
+    _say(f"the control plane of cluster {cluster} ended; tasks train on without it")
 
 
-@contextlib.contextmanager
-def _alone(data: Path | None) -> Iterator[None]:
-    """Nobody else runs on this folder meanwhile: two servers on one store destroy the log."""
-    if data is None:
-        yield
-        return
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        lock = (data / "lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"can't use the folder {data}", why=str(error)) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(
-                f"another `unicron up` runs on {data}",
-                why="two servers on one store would destroy the log",
-                fix="end that one, or give another --data",
-                code="E-DATA-IN-USE",
-            ) from error
-        yield
+def _say(text: str) -> None:
+    """On stderr: with --json there is one document on stdout."""
+    click.echo(text, err=True)
 
 
-def _port_of(data: Path) -> int | None:
-    """The port of last time, so that agents find the server again."""
-    try:
-        return int((data / "port").read_text())
-    except (OSError, ValueError):
-        return None
+def _started(cluster: str, data: Path, *, as_json: bool) -> str:
+    nodes, reader = data / data_folder.NODES, data / data_folder.READER
+    if as_json:
+        said = {"schema": "unicron.up/1", "cluster": cluster}
+        return json.dumps({**said, "nodes": str(nodes), "reader": str(reader)})
+    return (
+        f"nats-server of cluster {cluster} runs; address for nodes: {nodes}\n"
+        f"to read the log meanwhile: unicron status --log {shlex.quote(str(data))}"
+    )
 
 
 async def _beside(server: "NatsServer", work: Coroutine[None, None, None]) -> None:

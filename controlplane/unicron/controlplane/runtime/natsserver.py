@@ -54,6 +54,10 @@ accounts {{
         publish: {{allow: [{node_publish}]}}
         subscribe: {{allow: [{node_subscribe}]}}
       }}}}
+      {{user: "reader", password: "{reader}", permissions: {{
+        publish: {{allow: [{reader_publish}]}}
+        subscribe: {{allow: ["_INBOX.>"]}}
+      }}}}
     ]
     imports: [
       {{stream: {{account: SYS, subject: "$SYS.ACCOUNT.UNICRON.CONNECT"}}, to: "{connect}"}}
@@ -71,6 +75,7 @@ class _Passwords(msgspec.Struct, frozen=True, kw_only=True):
     control: str
     node: str
     system: str
+    reader: str = ""  # folders of an older version lack it
 
 
 def find_nats_server() -> str:
@@ -116,6 +121,12 @@ class NatsServer:
         """Address with the credentials of agents and shims: they may report facts, beat, ask, and
         hear orders; they can't write decisions or orders, and not touch the stream."""
         return self._url("node")
+
+    @property
+    def reader_url(self) -> str:
+        """Address with the credentials of whoever reads the log: they can't add to it, change it
+        or remove anything."""
+        return self._url("reader")
 
     @property
     def system_url(self) -> str:
@@ -189,9 +200,12 @@ class NatsServer:
             if self._passwords is None:
                 control, node, system = (secrets.token_urlsafe(24) for _ in range(3))
                 self._passwords = _Passwords(control=control, node=node, system=system)
-                _write_private(kept, msgspec.json.encode(self._passwords))
+            if not self._passwords.reader:
+                reader = secrets.token_urlsafe(24)
+                self._passwords = msgspec.structs.replace(self._passwords, reader=reader)
+                write_private(kept, msgspec.json.encode(self._passwords))
             config = self.root / "nats-server.conf"
-            _write_private(config, self._config(self._passwords).encode())
+            write_private(config, self._config(self._passwords).encode())
             self._remove_ports_files()
         except OSError as error:
             raise ConfigError(
@@ -208,6 +222,15 @@ class NatsServer:
             subjects.ask(self.cluster, TaskId(">")),
         )
         subscribe = (subjects.order_tree(self.cluster), "_INBOX.>")
+        stream = subjects.stream_name(self.cluster)
+        read = (
+            f"$JS.API.STREAM.INFO.{stream}",
+            "$JS.API.STREAM.NAMES",
+            f"$JS.API.STREAM.MSG.GET.{stream}",
+            f"$JS.API.CONSUMER.CREATE.{stream}.>",
+            f"$JS.API.CONSUMER.DELETE.{stream}.*",
+            f"$JS.FC.{stream}.>",
+        )
         return _CONFIG.format(
             cluster=self.cluster,
             port=-1 if self._port is None else self._port,
@@ -215,8 +238,10 @@ class NatsServer:
             control=passwords.control,
             node=passwords.node,
             system=passwords.system,
+            reader=passwords.reader,
             node_publish=", ".join(f'"{subject}"' for subject in publish),
             node_subscribe=", ".join(f'"{subject}"' for subject in subscribe),
+            reader_publish=", ".join(f'"{subject}"' for subject in read),
             connect=subjects.advisory(self.cluster, "connect"),
             disconnect=subjects.advisory(self.cluster, "disconnect"),
         )
@@ -298,7 +323,7 @@ class NatsServer:
             ports.unlink(missing_ok=True)
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, from its first byte on."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import anyio
 import setproctitle
@@ -40,9 +41,11 @@ async def serve(
     instance: str = "a",
     tasks: tuple[TaskSpec, ...] = (),
     when_nodes: int = 1,
+    tell: Callable[[str], object] = log.info,
 ) -> None:
-    """Lead the cluster until SIGTERM or SIGINT. Tasks that the log doesn't know yet are submitted
-    once `when_nodes` nodes are healthy. Raises UnicronError; leaves nothing behind either way."""
+    """Lead the cluster until SIGTERM or SIGINT; `tell` hears of the signal and of leadership.
+    Tasks that the log doesn't know yet are submitted once `when_nodes` nodes are healthy. Raises
+    UnicronError; leaves nothing behind either way."""
     connection = await connect(url, name=f"control/{instance}")
     solver = ChildSolver()
     observer: Observer | None = None
@@ -64,7 +67,8 @@ async def serve(
             on_event=observer.see if observer else None,
         )
         async with anyio.create_task_group() as group:
-            group.start_soon(_until_signal, group.cancel_scope)
+            group.start_soon(_until_signal, group.cancel_scope, tell)
+            group.start_soon(_say_leading, engine, cluster, tell)
             group.start_soon(engine.run)
             group.start_soon(_submit, engine, tasks, when_nodes)
             if observer is not None:
@@ -78,12 +82,18 @@ async def serve(
             await connection.close()
 
 
-async def _until_signal(scope: anyio.CancelScope) -> None:
+async def _until_signal(scope: anyio.CancelScope, tell: Callable[[str], object]) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
-            log.info("ending on %s", signal.Signals(number).name)
+            tell(f"ending on {signal.Signals(number).name}")
             scope.cancel()
             return
+
+
+async def _say_leading(engine: Engine, cluster: str, tell: Callable[[str], object]) -> None:
+    while not engine.leading:
+        await engine.moved()
+    tell(f"control plane {engine.state.leader} leads cluster {cluster}")
 
 
 async def _submit(engine: Engine, tasks: tuple[TaskSpec, ...], when_nodes: int) -> None:

@@ -219,7 +219,9 @@ class Connection:
         if any(f'"{subject.lower()}"' in text for text in self._denied):
             raise ConfigError(
                 f"the NATS server at {self.address} doesn't permit us {subject}",
-                fix="use the control plane's credentials",
+                why="the user in the address may not do that",
+                fix="to read a log of `unicron up`, give its data folder or the address in its "
+                "reader.url; a control plane needs a user that may do everything",
                 code="E-NATS-PERMISSION",
             )
 

@@ -1,0 +1,80 @@
+"""`unicron up` with a server of its own, and reading its log by the data folder meanwhile."""
+
+import json
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unicron.controlplane.cli import data_folder
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def started(cli):
+    """A control plane of cluster west on the folder ``west`` that leads; ended by the test."""
+    command = [sys.executable, "-m", "unicron.controlplane.cli", "up", "--cluster", "west"]
+    process = subprocess.Popen(
+        [*command, "--data", "west"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr.readline() == "control plane a leads cluster west\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_its_log_is_read_by_its_folder_while_it_runs(cli, started):
+    for name in (data_folder.NODES, data_folder.READER):
+        assert stat.S_IMODE(Path("west", name).stat().st_mode) == 0o600
+    assert cli.json("status", "--log", "west")["leader"] == "a"
+    shown = cli("events", "--log", "west")
+    assert "a leads cluster west" in shown.stdout
+    assert shown.stdout.splitlines()[-1].endswith(" --log west")
+    assert cli("replay", "--log", "west", "--verify", "--export", "x.ndjson").exit_code == 0
+    other = cli("status", "--log", "west", "--cluster", "east")
+    assert (other.exit_code, "E-LOG-CLUSTER" in other.stderr) == (2, True)
+    nodes = Path("west", data_folder.NODES).read_text().strip()
+    refused = cli("status", "--cluster", "west", "--log", nodes)
+    assert refused.exit_code == 4
+    assert "reader.url" in refused.stderr
+
+    started.send_signal(signal.SIGTERM)
+    out, err = started.communicate(timeout=30)
+    assert "unicron status --log west" in out
+    assert err.splitlines() == [
+        "ending on SIGTERM",
+        "the control plane of cluster west ended; tasks train on without it",
+    ]
+    ended = cli("status", "--log", "west")
+    assert ended.exit_code == 3
+    assert "E-DATA-NOT-RUNNING" in ended.stderr
+    assert "try: unicron up --cluster west --data west" in ended.stderr
+
+
+def test_a_killed_one_leaves_no_address_that_is_believed(cli, started):
+    started.kill()
+    started.wait()
+    assert Path("west", data_folder.READER).exists()
+    assert "E-DATA-NOT-RUNNING" in cli("status", "--log", "west").stderr
+
+
+def test_the_folder_of_another_cluster_is_refused(cli):
+    with data_folder.alone(Path("west"), "west"):
+        pass
+    done = cli("up", "--cluster", "east", "--data", "west", "--json")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["code"] == "E-DATA-CLUSTER"
+    assert "west is the folder of cluster west, not of east" in done.stderr
+
+
+def test_an_address_of_another_kind(cli):
+    done = cli("status", "--log", "http://me:secret@host/x")
+    assert done.exit_code == 2
+    assert "a NATS address begins with nats://" in done.stderr
+    assert "secret" not in done.output
