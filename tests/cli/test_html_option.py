@@ -86,6 +86,7 @@ def test_nothing_is_replaced_unless_told(cli, log):
     assert refused.exit_code == 2
     assert refused.stdout == ""
     assert "one.html is there already" in refused.stderr
+    assert "a page replaces nothing by itself" in refused.stderr
     assert Path("one.html").read_text() == "mine"
     assert cli("audit", "--log", log, "--html", "one.html", "--force").exit_code == 0
     assert Path("one.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -106,6 +107,8 @@ def test_a_page_on_stdout_is_all_there_is(cli, log):
     "arguments,said",
     [
         (["--html", "-", "--json"], "--json and --html - would both go to stdout"),
+        (["--trace", "-", "--json"], "--json and --trace - would both go to stdout"),
+        (["--html", "-", "--trace", "-"], "--html - and --trace - would both go to stdout"),
         (["--force"], "--force goes with --html"),
         (["--html", ""], "give the name of a file"),
         (["--html", "no/such/page.html"], "there is no folder no/such"),

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 from tests.replay.histories import night
@@ -32,8 +35,36 @@ def test_traces_of_all_incidents_hold_that_of_each(cli):
     assert spans("all.json") == together
 
 
-def test_a_file_that_cannot_be_written(cli, log):
+def test_a_file_that_cannot_be_written(cli, log, monkeypatch):
     done = cli("audit", "--log", log, "--trace", "no/such/folder.json")
     assert done.exit_code == 2
-    assert "can't write the traces to no/such/folder.json" in done.stderr
+    assert "there is no folder no/such" in done.stderr
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = cli("audit", "--log", log, "--trace", "one.json")
+    assert done.exit_code == 2
+    assert "can't write the traces to one.json" in done.stderr
     assert "E-TRACE-FILE" in done.stderr
+    assert not Path("one.json").exists()
+
+
+def test_nothing_is_replaced_unless_told(cli, log):
+    Path("one.json").write_text("mine")
+    done = cli("audit", "--log", log, "--trace", "one.json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "a trace replaces nothing by itself" in done.stderr
+    assert Path("one.json").read_text() == "mine"
+    assert cli("audit", "--log", log, "--trace", "one.json", "--force").exit_code == 0
+    assert spans("one.json")[0]["name"] == "incident"
+
+
+def test_a_trace_on_stdout_is_all_there_is(cli, log):
+    command = [sys.executable, "-m", "unicron.controlplane.cli", "audit", "--log", log]
+    done = subprocess.run([*command, "--trace", "-"], capture_output=True, check=True)
+    cli("audit", "--log", log, "--trace", "all.json")
+    assert done.stdout == Path("all.json").read_bytes()
+    assert done.stderr == b""
+    assert not Path("-").exists()

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from unicron.controlplane.cli import options
-from unicron.controlplane.cli.exporting import STDOUT
 from unicron.controlplane.cli.failure import NO, YES
-from unicron.controlplane.cli.html_option import check_html, html_option, write_page
+from unicron.controlplane.cli.html_option import html_option, write_page
 from unicron.controlplane.cli.output import emit, number
+from unicron.controlplane.cli.target import STDOUT, check_target
 from unicron.controlplane.cli.trace_option import trace_option, write_traces
 from unicron.events import ConfigError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what takes long to import is imported once the arguments ar
 @options.at_option
 @trace_option
 @html_option
+@click.option("--force", is_flag=True, help="Replace what is there by the page or the trace.")
 @options.json_option
 @options.verbose_option
 @click.pass_context
@@ -50,17 +51,18 @@ def audit(
     from unicron.controlplane.cli.opened import open_book
     from unicron.controlplane.replay import Replayer
 
-    check_html(html_file, force=force, as_json=as_json)
+    _check_targets(html_file, trace_file, force=force, as_json=as_json)
     opened = open_book(log, cluster, at)
     chosen = None if incident is None else _find(opened.book, incident)
     report = Replayer(opened.log.events).verify()
     if trace_file is not None:
         wanted = None if chosen is None else [chosen]
-        click.echo(write_traces(trace_file, opened.log, wanted), err=True)
+        written = write_traces(trace_file, opened.log, wanted)
+        click.echo(written, err=True, nl=bool(written))
     if html_file is not None:
         written = write_page(html_file, opened, chosen, report)
         click.echo(written, err=True, nl=bool(written))
-    if html_file == STDOUT:
+    if STDOUT in (html_file, trace_file):
         pass
     elif chosen is None:
         listed = incident_list.as_json if as_json else incident_list.as_text
@@ -69,6 +71,20 @@ def audit(
         told = story_text.as_json if as_json else story_text.as_text
         emit(told(opened, opened.book.story(chosen, report), report))
     ctx.exit(YES if report.divergence is None else NO)
+
+
+def _check_targets(html: str | None, trace: str | None, *, force: bool, as_json: bool) -> None:
+    """ConfigError if a page or a trace can't go where it should, before anything long begins."""
+    given = [("--html", html, "a page"), ("--trace", trace, "a trace")]
+    if force and html is None and trace is None:
+        raise click.UsageError("--force goes with --html or --trace")
+    to_stdout = ["--json"] if as_json else []
+    to_stdout += [f"{option} -" for option, file, _ in given if file == STDOUT]
+    if len(to_stdout) > 1:
+        raise click.UsageError(f"{' and '.join(to_stdout[:2])} would both go to stdout")
+    for _, file, what in given:
+        if file is not None and file != STDOUT:
+            check_target(file, what, force=force)
 
 
 def _find(book: "IncidentBook", wanted: str) -> str:

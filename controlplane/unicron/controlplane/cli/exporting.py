@@ -1,20 +1,17 @@
 """`unicron replay --export`: a log into a history file, or onto stdout, or nothing at all."""
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING
 
+from unicron.controlplane.cli.target import STDOUT, check_target, is_pipe
 from unicron.events import ConfigError, Recorded, Seal, StateDigest
 
 if TYPE_CHECKING:
     from unicron.controlplane.cli.log_source import OpenLog
-
-#: The FILE that means stdout.
-STDOUT: Final = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,7 @@ def export(
         ConfigError: it can't be written; under the name stands what stood there before.
         LogError: the log can't be read or folded; likewise.
     """
-    check_target(file, force=force)
+    check_target(file, "an export", force=force)
     try:
         if is_pipe(file):
             _into_pipe(opened, items, file)
@@ -50,40 +47,6 @@ def export(
             code="E-EXPORT-WRITE",
         ) from error
     return Exported(file=file, size=os.stat(file).st_size, seal=seal)
-
-
-def check_target(file: str, *, force: bool) -> None:
-    """ConfigError if `file` can't be written, before anything long begins."""
-    path = Path(file)
-    if path.is_dir():
-        raise ConfigError(
-            f"{file} is a folder",
-            fix=f"give the name of a file in it, such as {path / 'log.ndjson'}",
-            code="E-EXPORT-TARGET",
-        )
-    if path.is_file() and not force:
-        raise ConfigError(
-            f"{file} is there already",
-            why="an export replaces nothing by itself",
-            fix="give another name, or say --force",
-            code="E-EXPORT-EXISTS",
-        )
-    if not path.parent.is_dir():
-        raise ConfigError(
-            f"{file} can't be written: there is no folder {path.parent}",
-            fix="make the folder, or give another name",
-            code="E-EXPORT-TARGET",
-        )
-
-
-def is_pipe(file: str) -> bool:
-    """Stdout, or something else that isn't an ordinary file or the place for one."""
-    if file == STDOUT:
-        return True
-    try:
-        return not stat.S_ISREG(os.stat(file).st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def _into_pipe(opened: "OpenLog", items: Iterable[Recorded | StateDigest], file: str) -> None:

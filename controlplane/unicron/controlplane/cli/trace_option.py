@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from unicron.controlplane.cli.target import STDOUT, named, write_whole
 from unicron.events import ConfigError
 
 if TYPE_CHECKING:
@@ -13,15 +14,17 @@ if TYPE_CHECKING:
 trace_option = click.option(
     "--trace",
     "trace_file",
-    type=click.Path(dir_okay=False),
+    callback=named,
     metavar="FILE",
-    help="Write the incident's OpenTelemetry trace (OTLP JSON), without an id those of all.",
+    help="Write the incident's OpenTelemetry trace (OTLP JSON), without an id those of all. - is "
+    "stdout.",
 )
 
 
 def write_traces(path: str, log: "Log", wanted: Iterable[str] | None) -> str:
     """Write the traces of the incidents `wanted` (None: all) to the file; a line that says what was
-    written. The same log gives the same bytes. ConfigError if the file can't be written."""
+    written, "" if that went to stdout. The same log gives the same bytes. ConfigError if the file can't be
+    written."""
     from unicron.controlplane.replay.casefile import cases_of
     from unicron.controlplane.replay.otlp import otlp_json
     from unicron.controlplane.replay.phrases import one_line
@@ -33,8 +36,7 @@ def write_traces(path: str, log: "Log", wanted: Iterable[str] | None) -> str:
     ]
     spans = [span for trace in traces for span in trace]
     try:
-        with open(path, "wb") as file:
-            file.write(otlp_json(spans))
+        write_whole(path, otlp_json(spans))
     except OSError as error:
         raise ConfigError(
             f"can't write the traces to {path}",
@@ -42,5 +44,7 @@ def write_traces(path: str, log: "Log", wanted: Iterable[str] | None) -> str:
             fix="give a file in a folder that you may write to",
             code="E-TRACE-FILE",
         ) from error
+    if path == STDOUT:
+        return ""
     plural = "" if len(traces) == 1 else "s"
     return one_line(f"{len(traces)} trace{plural} with {len(spans)} spans written to {path}")
