@@ -22,6 +22,7 @@ from unicron.events import (
     record,
     subjects,
 )
+from unicron.events.nesting import too_deep
 
 CONTROL = subjects.control("demo", "node", "n1")
 
@@ -175,3 +176,32 @@ def test_every_type_has_a_tag_of_its_own_with_a_version():
     assert len(KNOWN_TAGS) == len(EVENT_TYPES)
     for tag in KNOWN_TAGS:
         assert tag.rpartition(".v")[2].isdigit()
+
+
+# --- Nesting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subject", ["unicron.c.fact.n1", "unicron.c.advisory.connect"])
+@pytest.mark.parametrize("depth", [65, 3_000, 300_000])
+def test_what_nests_too_deeply_is_no_event_and_no_error(subject, depth):
+    """However deep the reader's own stack is: a parser that gives up where the stack ends would
+    find an event here and none there."""
+    inner = b"[" * depth + b"]" * depth
+    data = b'{"id":"x:1:1","body":{"type":"fan.slow.v1","x":' + inner + b"}}"
+    entry = decode(subject, data)
+    assert isinstance(entry, UndecodableEvent)
+    assert "64 deep" in entry.reason
+    assert decode(subject, data).id == entry.id
+
+
+def test_brackets_in_texts_and_side_by_side_are_no_nesting():
+    flat = b"[" + b",".join([b"[]"] * 500) + b"]"
+    assert not too_deep(flat)
+    assert not too_deep(b'{"x":"' + b"[" * 500 + b'\\"' + b"{" * 500 + b'"}')
+    assert too_deep(b"[" * 65)
+    assert not too_deep(b"[" * 64)
+
+
+def test_a_beat_that_nests_too_deeply_is_none():
+    with pytest.raises(DecodeError, match="too deeply"):
+        decode_beat(b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}")

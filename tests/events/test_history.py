@@ -1,4 +1,5 @@
 import hashlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -291,3 +292,27 @@ def test_strictness_reaches_the_events(tmp_path):
     assert read_history(tmp_path / "log").events[0].envelope == lost()
     with pytest.raises(DecodeError):
         read_history(tmp_path / "log", strict=True)
+
+
+@pytest.mark.parametrize("at_ns", [-1, 1 << 63, 10**25])
+def test_a_time_that_is_none_is_refused(tmp_path, at_ns):
+    """Checks hold no secret: whoever changes the time may have made them right again."""
+    log = some_events()
+    log[1] = msgspec.structs.replace(log[1], at_ns=at_ns)
+    path = tmp_path / "log.ndjson"
+    write_history(path, HEADER, log)
+    with pytest.raises(LogBroken, match="is none") as caught:
+        read_history(path)
+    assert caught.value.first_wrong == 2
+
+
+def test_a_file_without_lines_is_refused_without_reading_all_of_it():
+    with pytest.raises(LogMismatch, match="no unicron history"):
+        read_history(Path("/dev/zero"))
+
+
+def test_a_header_that_nests_too_deeply_is_refused(tmp_path):
+    path = tmp_path / "log.ndjson"
+    path.write_bytes(b'{"unicron_history":2,"x":' + b"[" * 5000 + b"]" * 5000 + b"}\n")
+    with pytest.raises(LogMismatch, match="no unicron history"):
+        read_history(path)

@@ -17,6 +17,7 @@ from unicron.events.beat import Beat
 from unicron.events.envelope import Envelope, Source
 from unicron.events.errors import DecodeError
 from unicron.events.ids import Incarnation, Sequence
+from unicron.events.nesting import DEPTH_MAX, too_deep
 from unicron.events.recorded import Entry, Recorded, UndecodableEvent, UnknownEvent
 from unicron.events.union import AnyEvent
 from unicron.events.upcast import CURRENT, RawBody, Upcasters
@@ -52,6 +53,8 @@ def encode_beat(beat: Beat) -> bytes:
 
 def decode_beat(data: bytes) -> Beat:
     """A heartbeat. DecodeError if `data` is none; unknown fields are ignored."""
+    if too_deep(data):
+        raise DecodeError("a heartbeat can't be read: it nests too deeply", code="E-DECODE-BEAT")
     try:
         return _beat_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -66,7 +69,10 @@ def decode(
     Never raises unless `strict`: then DecodeError for unknown fields, unknown tags and bytes that
     are no event.
     """
-    if subjects.tree_of(subject) == "advisory":
+    entry: Entry
+    if too_deep(data):
+        entry = UndecodableEvent(id=_id_of_bytes(data), reason=f"nests more than {DEPTH_MAX} deep")
+    elif subjects.tree_of(subject) == "advisory":
         entry = _decode_advisory(data)
     else:
         entry = _decode_envelope(data, upcasters)

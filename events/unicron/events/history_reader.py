@@ -9,6 +9,7 @@ header. So a file that was edited is refused at the first edited line, whatever 
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
@@ -27,10 +28,13 @@ from unicron.events.history import (
     StateDigest,
     out_of_order,
 )
+from unicron.events.nesting import too_deep
 from unicron.events.recorded import Recorded
 
 _AGAIN = "get the history again from the log"
 _COPY = "copy or export it again"
+_LINE_MAX = 16 * 1024 * 1024
+_AT_NS_END = 1 << 63
 _SEAL_BEGINS = b'{"seal":'
 _event_decoder = msgspec.json.Decoder(EventLine)
 _digest_decoder = msgspec.json.Decoder(DigestLine)
@@ -95,6 +99,13 @@ def unreadable(path: Path, error: OSError) -> ConfigError:
     )
 
 
+def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Of a file, lines up to a length that none of ours has: a longer one comes in pieces, which
+    are refused, instead of filling the memory."""
+    readline = getattr(lines, "readline", None)
+    return iter(lines) if readline is None else iter(partial(readline, _LINE_MAX), b"")
+
+
 class HistoryReader:
     """One pass over the lines of a file. The header is read at once; iterating gives events and
     digests as their lines are checked, the seal's digest last; `seal` is known after that.
@@ -104,7 +115,7 @@ class HistoryReader:
 
     def __init__(self, name: str, lines: Iterable[bytes], *, strict: bool = False) -> None:
         self._name = name
-        self._lines = iter(lines)
+        self._lines = _bounded(lines)
         self._strict = strict
         self._check = hashlib.sha256()
         self._place = "the header"
@@ -147,7 +158,7 @@ class HistoryReader:
 
     def _read_header(self, line: bytes) -> HistoryHeader:
         try:
-            probe = msgspec.json.decode(line, type=dict[str, object])
+            probe = {} if too_deep(line) else msgspec.json.decode(line, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError):
             probe = {}
         version = probe.get("unicron_history")
@@ -188,6 +199,8 @@ class HistoryReader:
         content += b"}"
         if not mark:
             self._changed("its line has no check")
+        if too_deep(content):
+            self._changed("its line nests too deeply")
         self._misplaced(content)
         self._check.update(content)
         if check != f'{self._check.hexdigest()[:16]}"}}\n'.encode():
@@ -226,6 +239,8 @@ class HistoryReader:
                 data = base64.b64decode(line.data_b64 or "", validate=True)
         except (ValueError, msgspec.DecodeError) as error:
             self._changed(str(error))
+        if not 0 <= line.at_ns < _AT_NS_END:
+            self._changed(f"its time {line.at_ns} is none")
         return record(line.seq, line.subject, data, line.at_ns, strict=self._strict)
 
     def _digest(self, content: bytes) -> StateDigest:

@@ -44,6 +44,10 @@ def emit(text: str) -> bool:
     except BrokenPipeError:
         # The interpreter flushes once more at its end: let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stderr.write(f"error: the answer can't be written: {error.strerror}\n")
+        raise SystemExit(2) from None
         return False
     return True
 

@@ -8,6 +8,8 @@ import msgspec
 from unicron.controlplane.testing.options import Options
 from unicron.events import ConfigError
 
+_BYTES_MAX = 16 * 1024 * 1024
+
 
 def read(path: str) -> Options:
     """The run that a file holds.
@@ -17,8 +19,8 @@ def read(path: str) -> Options:
     """
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Options)
-    except (OSError, msgspec.DecodeError) as error:
+            return msgspec.json.decode(file.read(_BYTES_MAX), type=Options)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"{path} doesn't hold a simulated run",
             why=str(error),
