@@ -101,6 +101,14 @@ def test_an_incident_that_is_not_there(cli, nightly, log):
     assert "it has 1 incident\n" in cli("audit", "--log", log, "x").stderr
 
 
+@pytest.mark.parametrize("name,kind", [("gpt", "task"), ("n1", "node"), ("n1/1", "worker")])
+def test_what_is_no_incident_but_something_else(cli, log, name, kind):
+    done = cli("audit", "--log", log, name)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{name} is a {kind}, not an incident (E-AUDIT-INCIDENT)" in done.stderr
+    assert f"try: unicron why {name}, or unicron events --for {name}\n" in done.stderr
+
+
 def test_an_audit_says_that_the_record_does_not_hold(cli, story):
     forged = story.log[-1].envelope
     story.write(_verdict(forged), story.state)

@@ -1,4 +1,5 @@
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -113,6 +114,30 @@ def test_whatever_of_ours_is_raised_ends_in_a_code(cli, monkeypatch, error, code
     assert done.exit_code == code
     assert len(done.stderr.splitlines()) == 1
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments,what,fix",
+    [
+        (["audit"], "Missing option '--log'.", "unicron audit --help"),
+        (["audit", "--nonsense"], "--nonsense", "unicron audit --help"),
+        (["audti"], "No such command 'audti'. Did you mean audit?", "unicron --help"),
+        (["up", "--cluster", "c"], "give either --nats or --data", "unicron up --help"),
+    ],
+)
+def test_wrong_use_as_json_is_the_one_document(cli, arguments, what, fix):
+    plain = cli(*arguments)
+    done = cli(*arguments, "--json")
+    assert (plain.exit_code, done.exit_code) == (2, 2)
+    assert (plain.stdout, done.stderr) == ("", plain.stderr)
+    document = json.loads(done.stdout)
+    assert (document["schema"], document["ok"], document["exit_code"]) == (
+        "unicron.error/1",
+        False,
+        2,
+    )
+    assert (document["code"], document["fix"]) == ("E-USAGE", fix)
+    assert what in document["what"]
 
 
 def test_an_interrupt(cli, monkeypatch):

@@ -129,6 +129,18 @@ def test_an_event_that_is_not_there(cli, lost, arguments):
     assert "error: the log has no event #9999 (E-ID-SEQUENCE)\n" in done.stderr
 
 
+def test_events_from_where_none_are(cli, lost):
+    beyond = cli("events", "--log", "lost.ndjson", "--since", 300)
+    assert (beyond.exit_code, beyond.stdout) == (2, "")
+    assert "error: the log has no event #300 (E-ID-SEQUENCE)\nit ends with #79\n" in beyond.stderr
+    then = cli("events", "--log", "lost.ndjson", "--since", 30, "--at", 20)
+    assert "what is told of it ends with #20" in then.stderr
+    backwards = cli("events", "--log", "lost.ndjson", "--since", 9, "--until", 8)
+    assert (backwards.exit_code, backwards.stdout) == (2, "")
+    assert "--since 9 comes after --until 8" in backwards.stderr
+    assert cli("events", "--log", "lost.ndjson", "--since", 79).exit_code == 0
+
+
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_a_sequence_beyond_the_end(cli, lost, arguments):
     done = cli(*arguments, "--log", "lost.ndjson", "--at", 9999)

@@ -170,5 +170,10 @@ def test_device_time(ms, text):
 def test_throughputs_and_counts():
     assert units.gflops(76_000) == "76 GFLOP/s"
     assert units.gflops(38_999) == "38.999 GFLOP/s"
+    assert [units.gflops(milli) for milli in (-1, 9, -10)] == [
+        "0 GFLOP/s",
+        "0 GFLOP/s",
+        "-0.01 GFLOP/s",
+    ]
     assert units.gflops(-1_200) == "-1.2 GFLOP/s"
     assert (units.count(1, "device"), units.count(0, "task")) == ("1 device", "0 tasks")

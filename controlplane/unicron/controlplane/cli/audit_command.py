@@ -1,6 +1,7 @@
 """`unicron audit`: the incidents of a log, or the story of one."""
 
 import difflib
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ from unicron.events import ConfigError
 
 if TYPE_CHECKING:  # what takes long to import is imported once the arguments are known to be good
     from unicron.controlplane.replay import IncidentBook
+    from unicron.controlplane.replay.ids import Named
 
 
 @click.command()
@@ -101,6 +103,15 @@ def _find(book: "IncidentBook", wanted: str) -> str:
             fix=f"give more of the id, such as {found[0]}",
             code="E-AUDIT-AMBIGUOUS",
         )
+    other = _other_kind(book, wanted)
+    if other is not None:
+        raise ConfigError(
+            f"{other.id} is a {other.kind}, not an incident",
+            why=f"of a {other.kind} there is a chain of causes, and its events",
+            fix=f"unicron why {shlex.quote(other.id)}, or unicron events --for "
+            f"{shlex.quote(other.id)}",
+            code="E-AUDIT-INCIDENT",
+        )
     near = difflib.get_close_matches(wanted, book.ids, n=3, cutoff=0.5)
     raise ConfigError(
         f"there is no incident {wanted!r} in this log",
@@ -108,6 +119,17 @@ def _find(book: "IncidentBook", wanted: str) -> str:
         fix="unicron audit without an id lists all",
         code="E-AUDIT-INCIDENT",
     )
+
+
+def _other_kind(book: "IncidentBook", wanted: str) -> "Named | None":
+    """What else bears that name."""
+    from unicron.controlplane.replay import ids
+
+    try:
+        found = ids.find(book.state, wanted)
+    except ConfigError:
+        return None
+    return found if found.kind in (ids.NODE, ids.TASK, ids.WORKER) else None
 
 
 def _incidents(count: int) -> str:

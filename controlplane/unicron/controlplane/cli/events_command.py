@@ -7,6 +7,7 @@ import click
 
 from unicron.controlplane.cli import options
 from unicron.controlplane.cli.output import emit, escaped, hung, number, rfc3339, table, utc, width
+from unicron.events import ConfigError
 
 if TYPE_CHECKING:
     from unicron.controlplane.cli.opened import Opened
@@ -51,9 +52,23 @@ def events(
         return
     from unicron.controlplane.cli.opened import open_book
 
+    if since is not None and until is not None and since > until:
+        raise click.UsageError(f"--since {since} comes after --until {until}")
     opened = open_book(log, cluster, at)
+    _check_reaches(opened, since)
     told = [*opened.book.entries(what, since or 1, until)]
     emit(_as_json(opened, told) if as_json else _as_text(opened, told, what))
+
+
+def _check_reaches(opened: "Opened", since: int | None) -> None:
+    last = len(opened.log.events)
+    if since is not None and since > max(last, 1):
+        raise ConfigError(
+            f"the log has no event #{since}",
+            why=f"{'it' if last == opened.last_seq else 'what is told of it'} ends with #{last}",
+            fix=f"give --since a sequence from 1 to {last}",
+            code="E-ID-SEQUENCE",
+        )
 
 
 def _as_json(opened: "Opened", told: "list[StoryEvent]") -> str:

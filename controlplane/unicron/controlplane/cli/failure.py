@@ -4,9 +4,8 @@ import traceback
 from typing import Final
 
 import click
-import msgspec
 
-from unicron.controlplane.cli.output import emit
+from unicron.controlplane.cli.output import emit, json_text
 from unicron.events import (
     ConfigError,
     LogBroken,
@@ -50,17 +49,8 @@ def report(error: UnicronError, *, as_json: bool, verbosity: int) -> int:
 
     code = exit_code(error)
     if as_json:
-        document = {
-            "schema": "unicron.error/1",
-            "ok": False,
-            "exit_code": code,
-            "code": error.code,
-            "what": error.what,
-            "why": error.why or None,
-            "fix": error.fix or None,
-            "first_wrong_seq": error.first_wrong if isinstance(error, LogBroken) else None,
-        }
-        emit(msgspec.json.format(msgspec.json.encode(document)).decode())
+        first_wrong = error.first_wrong if isinstance(error, LogBroken) else None
+        _emit_document(code, error.code, error.what, error.why, error.fix, first_wrong)
     if verbosity >= 2:
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     lines = [f"error: {one_line(error.what)} ({error.code})"]
@@ -70,3 +60,31 @@ def report(error: UnicronError, *, as_json: bool, verbosity: int) -> int:
         lines.append(f"try: {one_line(error.fix)}")
     click.echo("\n".join(lines), err=True)
     return code
+
+
+def report_usage(error: click.ClickException, *, as_json: bool) -> int:
+    """Say what is wrong with how the command was called: as click does on stderr and, if --json is
+    among the words (which click may not have come to), as the one document on stdout. Returns the
+    exit code."""
+    if as_json:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        fix = f"{context.command_path if context is not None else 'unicron'} --help"
+        _emit_document(error.exit_code, "E-USAGE", error.format_message(), "", fix)
+    error.show()
+    return error.exit_code
+
+
+def _emit_document(
+    exit_code: int, code: str, what: str, why: str, fix: str, first_wrong: int | None = None
+) -> None:
+    document = {
+        "schema": "unicron.error/1",
+        "ok": False,
+        "exit_code": exit_code,
+        "code": code,
+        "what": what,
+        "why": why or None,
+        "fix": fix or None,
+        "first_wrong_seq": first_wrong,
+    }
+    emit(json_text(document))

@@ -74,6 +74,7 @@ class LazyGroup(click.Group):
         except click.Abort:
             sys.exit(failure.INTERRUPTED)
         except click.ClickException as error:
-            error.show()
-            sys.exit(error.exit_code)
+            given = kwargs.get("args", args[0] if args else None)
+            words = sys.argv[1:] if given is None else given
+            sys.exit(failure.report_usage(error, as_json="--json" in words))
         sys.exit(code if isinstance(code, int) else 0)

@@ -23,8 +23,8 @@ trace_option = click.option(
 
 def write_traces(path: str, log: "Log", wanted: Iterable[str] | None) -> str:
     """Write the traces of the incidents `wanted` (None: all) to the file; a line that says what was
-    written, "" if that went to stdout. The same log gives the same bytes. ConfigError if the file can't be
-    written."""
+    written, "" if that went to stdout. The same log gives the same bytes. ConfigError if the file
+    can't be written."""
     from unicron.controlplane.replay.casefile import cases_of
     from unicron.controlplane.replay.otlp import otlp_json
     from unicron.controlplane.replay.phrases import one_line

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+#: Thousandths of GFLOP/s: what is smaller comes from the planner's whole numbers.
+_MILLI_MIN: Final = 10
 _FLOP: Final = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP", "YFLOP")
 
 
@@ -42,7 +44,9 @@ def device_time(ms: int | None) -> str:
 
 
 def gflops(milli: int) -> str:
-    """Thousandths of GFLOP/s: ``76 GFLOP/s``, ``38.999 GFLOP/s``."""
+    """Thousandths of GFLOP/s: ``76 GFLOP/s``, ``38.999 GFLOP/s``; ``0 GFLOP/s`` for less than a
+    hundredth, which is no more than rounding."""
+    milli = milli if abs(milli) >= _MILLI_MIN else 0
     sign, milli = ("-", -milli) if milli < 0 else ("", milli)
     whole, rest = divmod(milli, 1000)
     return f"{sign}{whole:,}{f'.{rest:03}'.rstrip('0') if rest else ''} GFLOP/s"
