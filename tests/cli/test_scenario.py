@@ -53,7 +53,22 @@ def test_nothing_is_written_unless_the_rest_holds(cli, file):
     done = cli("scenario", name, "--write")
     assert done.exit_code == 1
     assert "x n1/1 starts 3 times: it was started 2 time(s)" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("; not written: an expectation isn't met")
     assert "----" not in Path(name).read_text(encoding="utf-8")
+    stuck = file(TEXT.replace("at 3 s", "until everything has ended within 4 s\nat 3 s"))
+    done = cli("scenario", stuck, "--write")
+    assert done.exit_code == 11
+    assert done.stdout.splitlines()[-1].endswith("; not written: the run failed")
+
+
+def test_only_another_trace_differs(cli, file):
+    name = file(TEXT)
+    cli("scenario", name, "--write")
+    kept = Path(name).read_text(encoding="utf-8")
+    file(kept.replace("2 times", "3 times"))
+    assert cli("scenario", name).stdout.splitlines()[-1].startswith("x fails  a.txt")
+    file(kept.replace("\ndigest ", "\ndigest 0"))
+    assert cli("scenario", name).stdout.splitlines()[-1].startswith("x differs  a.txt")
 
 
 def test_many_files_give_a_line_each_and_the_worst_code(cli, file):
@@ -70,7 +85,7 @@ def test_many_files_give_a_line_each_and_the_worst_code(cli, file):
     lines = done.stdout.splitlines()
     assert lines[0].startswith("+ holds  a.txt")
     assert lines[1] == "x b.txt:7: expected n1/1 starts 3 times: it was started 2 time(s)"
-    assert lines[2].startswith("x differs  b.txt")
+    assert lines[2].startswith("x fails  b.txt")
     assert lines[3].startswith("x stuck at 9.0 s: gpt is ")
     assert lines[-1].startswith("x fails  c.txt")
 

@@ -2,14 +2,18 @@
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.architecture.sources import REPO
 from tests.cli.conftest import Cli
+from unicron.controlplane.core import deadlines
+from unicron.controlplane.core.tables import NODE, TASK, WORKER
 from unicron.controlplane.testing import scripted
 from unicron.controlplane.testing.expectations import EXPECTATIONS
-from unicron.controlplane.testing.scenario import MOMENTS, SETTINGS, parse
+from unicron.controlplane.testing.moments import MOMENTS
+from unicron.controlplane.testing.scenario import SETTINGS, parse
 from unicron.controlplane.testing.sentences import SENTENCES
 
 PAGE = REPO / "docs" / "scenarios.md"
@@ -71,6 +75,18 @@ def test_the_line_of_the_trace_is_one():
     line = part(r"## The trace\n\n```\n(.*?)```")
     files = (REPO / "tests" / "scenarios").glob("*.txt")
     assert any(line in path.read_text(encoding="utf-8") for path in files)
+
+
+def test_every_word_of_the_status_column_is_explained():
+    tables = part(r"\n## The trace\n(.*?)\n## Exit codes")
+    heads = {"node": NODE, "worker": WORKER, "task": TASK}
+    for kind, statuses in heads.items():
+        table = tables.partition(f"| a {kind} is | when |\n|---|---|\n")[2].partition("\n\n")[0]
+        assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(statuses)
+    waits = re.findall(r'f"(\w+):\{', Path(deadlines.__file__).read_text(encoding="utf-8"))
+    assert len(waits) == 8
+    table = tables.partition("| wait | limit of |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == waits
 
 
 @pytest.mark.parametrize("path", re.findall(r"`(tests/\S+\.py)`", PAGE.read_text("utf-8")))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from unicron.controlplane.testing.scenario import MOMENTS, SETTINGS, ScenarioError, parse
+from unicron.controlplane.testing.moments import MOMENTS
+from unicron.controlplane.testing.scenario import SETTINGS, ScenarioError, parse
 from unicron.controlplane.testing.sentences import SENTENCES
 from unicron.controlplane.testing.words import Form, Names, Problem
 
@@ -39,6 +40,7 @@ def test_nothing_is_left_to_chance_unless_said():
 
 def test_what_happens_and_when():
     happenings = read(
+        "until 3 min",
         "at 1.5 s, n1/1 is killed by signal 9 in vote",
         "at 2 min n2 loses power silently for 300 ms",
         "2 s after the 3rd GenerationClosed of gpt, the control plane is killed at its 4th effect",
@@ -89,6 +91,25 @@ def test_several_nodes_at_once():
         ("node n9 with 0 devices", "can't have 0 devices", "1 to 64"),
         ("nodes n5 to n4 with 1 device each", "leads nowhere", "nodes n1 to n4"),
         ("nod n3 with 1 device", "isn't understood", "node NAME with NUMBER device(s)"),
+        ("nodes a to c with 1 device each", "count from a to c", "end both in a number"),
+        ("nodes m1 to m300000 with 1 device each", "300002 nodes", "1 to 64"),
+        ("task b of 0 iterations, 1 micro-batches", "0 iterations", "1 to 10000"),
+        ("task b of 10001 iterations, 1 micro-batches", "10001 iterations", "1 to 10000"),
+        ("task b of 1 iterations, 2000 micro-batches", "2000 micro-batches", "1 to 1024"),
+        ("task b of -3 iterations, 1 micro-batches", "-3 is below 0", "without a sign"),
+        ("until 61 min", "can't take so long", "60 min"),
+        ("n1/1 hangs", "isn't said when", "say when: at TIME, n1/1 hangs"),
+        ("n9/1 hangs", "there is no node 'n9'", "there are: n1, n2"),
+        ("2 s befor NodeLost, n1/1 hangs", "still to come", "TIME after EVENT"),
+        ("except gpt completed", "isn't understood", "did you mean 'expect' instead of 'except'?"),
+        ("expect NodeLost befor NodeAdmitted", "can't be expected", "did you mean 'before'"),
+        ("at 1 s, n1/1 hagns", "can't happen here", "did you mean 'hangs' instead of 'hagns'?"),
+        ("at 7 sec, n1/1 hangs", "'7 sec' is no time", "300 ms, 1.5 s or 2 min"),
+        ("at 7, n1/1 hangs", "'7' is no time", "300 ms, 1.5 s or 2 min"),
+        ("at 7 s, n1 loses power for 3", "'3' is no time", "300 ms, 1.5 s or 2 min"),
+        ("expect NodeLost within 2 minutes after the first fault", "'2 minutes' is no", "2 min"),
+        ("at 120 s, n1/1 hangs", "the run is over at 120 s", "a limit above 120 s after until"),
+        ("node n3 with 1 device from 200 s", "too late", "a limit above 200 s"),
         ("trace only NodeLost, Foo", "no event 'Foo'", "there are: "),
         ("expect gtp completed", "no node, worker or task 'gtp'", "did you mean gpt?"),
         ("expect gpt happy", "no task is ever 'happy'", "idle, ordered, running"),
@@ -111,6 +132,20 @@ def test_a_line_that_cannot_be_read(line, what, fix):
     assert error.why == f"the line is: {line}"
     assert fix in error.fix
     assert error.code == "E-SCENARIO"
+
+
+def test_what_comes_after_the_end_is_refused_wherever_the_end_is_given():
+    for until in ("until 30 s", "until everything has ended within 30 s"):
+        assert read("at 29 s, n1/1 hangs", until).happenings
+        with pytest.raises(ScenarioError, match=r"x\.txt:6: .* is over at 30 s"):
+            read("at 30 s, n1/1 hangs", until)
+
+
+def test_there_are_no_more_nodes_and_tasks_than_a_run_gets_through():
+    with pytest.raises(ScenarioError, match="can't have 65 nodes"):
+        read(*(f"node m{number} with 1 device" for number in range(63)))
+    with pytest.raises(ScenarioError, match="can't have 17 tasks"):
+        read(*(f"task t{number} of 1 iterations, 1 micro-batches" for number in range(16)))
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,32 @@ def test_what_found_nothing_to_be_done_to_is_told():
 def test_a_task_that_never_ends_is_stuck():
     report = run("at 5 s, n1 loses power", "at 5 s, n2 loses power", "expect 1 incident")
     assert report.code == 11
-    assert report.failures()[0].startswith("stuck at 120.0 s: gpt is ")
+    (stuck,) = report.failures()
+    assert stuck.startswith("stuck at 120.0 s: gpt is ")
+    assert "; open incidents: inc-" in stuck
+    assert stuck.endswith("; n1 is healthy; n2 is healthy; no decision is due")
+
+
+def test_a_run_that_waits_for_the_planner_says_so():
+    report = run(
+        "at 0 s, the planner's next answer is lost",
+        "until everything has ended within 5 s",
+        "expect no PlanSolved",
+        head=KILL,
+    )
+    assert report.code == 11
+    assert "; no incident is open; " in report.failures()[0]
+    assert "; the planner hasn't answered #" in report.failures()[0]
+
+
+def test_why_a_task_failed_is_said_where_another_end_was_expected():
+    report = run("at 0 s, every worker of gpt raises software in forward", "expect gpt completed")
+    (unmet,) = report.unmet()
+    assert "expected gpt completed: it is failed, because: software in n" in unmet
+    assert unmet.endswith("the task itself is at fault")
+    line = next(row for row in report.golden.splitlines() if "TaskFailed" in row)
+    assert "gpt failed: software in n" in line
+    assert line.split()[-2].startswith("g")
 
 
 def test_a_violated_invariant(monkeypatch):
@@ -158,6 +183,8 @@ def test_the_trace_shows_what_is_asked_for():
     assert "GenerationClosed" in events
     assert not events & {"MemberReady", "WorkerExited", "ConnectionOpened"}
     assert "n1/1 is killed by signal 9" in report.golden
+    leads = next(row for row in report.golden.splitlines() if "LeadershipTaken" in row)
+    assert leads.split()[1] == "control/a#1"
     last = report.golden.splitlines()[-1]
     assert last.startswith(f"digest {report.outcome.digest[:16]} over all ")
 

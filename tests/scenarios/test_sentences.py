@@ -62,10 +62,10 @@ LINES = {
         1,
     ),
     "a second control plane begins": ("another control plane begins: b", 1),
-    "the planner's next answer is late": ("the solver's next answer: late", 1),
-    "the planner's next answer is lost": ("the solver's next answer: lost", 1),
-    "the planner's next answer is wrong": ("the solver's next answer: wrong", 1),
-    "the planner dies at its next answer": ("the solver's next answer: dead", 1),
+    "the planner's next answer is late": ("the planner's next answer is late", 1),
+    "the planner's next answer is lost": ("the planner's next answer is lost", 1),
+    "the planner's next answer is wrong": ("the planner's next answer is wrong", 1),
+    "the planner dies at its next answer": ("the planner dies at its next answer", 1),
     "gpt is submitted once more": ("an operator asks to run gpt once more", 1),
 }
 

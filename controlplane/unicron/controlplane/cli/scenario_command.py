@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     default=None,
     help="Print what happened, a line each [default: if there is one FILE].",
 )
-@click.option("--write", is_flag=True, help="Write the trace into each FILE, below its ---- line.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write the trace into each FILE below its ---- line, if all else is as it should be.",
+)
 @options.json_option
 @options.verbose_option
 @click.pass_context
@@ -63,11 +67,11 @@ def scenario(
     shown = len(paths) == 1 if trace is None else trace
     for path, wanted in zip(paths, scenarios, strict=True):
         report = scripted.run(wanted)
-        if write:
+        if write and report.held:
             report = _write(path, report)
         reports.append(report)
         if not as_json:
-            emit("\n".join(_text(report, trace=shown, verbose=len(paths) == 1)))
+            emit("\n".join(_text(report, trace=shown, verbose=len(paths) == 1, write=write)))
     if as_json:
         emit(_document(reports))
     codes = {report.code for report in reports}
@@ -85,18 +89,16 @@ def _read(path: Path) -> "Scenario":
 
 
 def _write(path: Path, report: "Report") -> "Report":
-    """The trace is kept only if all else is as it should be."""
+    """The report as it is once its trace has been kept."""
     import msgspec
 
-    if not report.held:
-        return report
     path.write_text(report.text, encoding="utf-8")
     return msgspec.structs.replace(
         report, scenario=msgspec.structs.replace(report.scenario, golden=report.golden)
     )
 
 
-def _text(report: "Report", *, trace: bool, verbose: bool) -> list[str]:
+def _text(report: "Report", *, trace: bool, verbose: bool, write: bool) -> list[str]:
     lines = [*report.golden.splitlines(), ""] if trace else []
     if verbose:
         lines += [
@@ -108,16 +110,23 @@ def _text(report: "Report", *, trace: bool, verbose: bool) -> list[str]:
         lines += report.difference()
     outcome = report.outcome
     length = f"{number(len(outcome.log))} events in {outcome.seconds:.1f} s of virtual time"
-    return [*lines, f"{_verdict(report)}  {report.scenario.path}: {length}{_hint(report)}"]
+    return [
+        *lines,
+        f"{_verdict(report)}  {report.scenario.path}: {length}{_hint(report, write=write)}",
+    ]
 
 
 def _verdict(report: "Report") -> str:
+    """The trace differs if nothing else is wrong."""
     if report.code:
-        return click.style("x differs" if report.code == 1 else "x fails", fg="red", bold=True)
+        return click.style("x differs" if report.held else "x fails", fg="red", bold=True)
     return click.style("+ holds", fg="green", bold=True)
 
 
-def _hint(report: "Report") -> str:
+def _hint(report: "Report", *, write: bool) -> str:
+    if write and not report.held:
+        why = "the run failed" if report.failures() else "an expectation isn't met"
+        return f"; not written: {why}"
     if report.held and not report.scenario.golden:
         return "; it has no trace yet, keep this one with --write"
     if report.held and not report.same_trace:

@@ -239,6 +239,13 @@ def _kill_control(sim: Scripted, fault: Fault) -> str:
     return f"control plane {instance.name} is killed at its effect {fault.pick} from now"
 
 
+def _planner(sim: Scripted, fault: Fault) -> str:
+    faults.KINDS["solver"](sim, fault)
+    if fault.detail == "dead":
+        return "the planner dies at its next answer"
+    return f"the planner's next answer is {fault.detail}"
+
+
 def _submit_again(sim: Simulation, fault: Fault) -> str:
     spec = next(s.spec for s in sim.options.tasks if s.spec.task == fault.target)
     return _ask(
@@ -262,5 +269,6 @@ KINDS: Final[dict[str, Callable[[Scripted, Fault], str]]] = {
     "unknown-of": _unknown,
     "says": _says,
     "kill-control": _kill_control,
+    "planner": _planner,
     "submit-again": _submit_again,
 }

@@ -8,7 +8,15 @@ import msgspec
 from unicron.controlplane.core import tables
 from unicron.controlplane.testing.about import is_about
 from unicron.controlplane.testing.outcome import Outcome
-from unicron.controlplane.testing.words import Count, Form, Names, Problem, closest, read_first
+from unicron.controlplane.testing.words import (
+    Count,
+    Form,
+    Names,
+    Problem,
+    closest,
+    read_first,
+    unread,
+)
 from unicron.events import (
     Envelope,
     IncidentOpened,
@@ -185,7 +193,11 @@ def _stands(values: dict[str, Any], names: Names) -> Judge:
 
     def judge(run: Run) -> str | None:
         found = _standing(run.outcome, kind, name)
-        return None if found == status else f"it is {found or 'unknown to the log'}"
+        if found == status:
+            return None
+        reasons = _reasons(run, name) if kind == "task" else []
+        why = f", because: {reasons[0]}" if reasons else ""
+        return f"it is {found or 'unknown to the log'}{why}"
 
     return judge
 
@@ -199,10 +211,15 @@ def _standing(outcome: Outcome, kind: str, name: str) -> str:
     return found.status if found is not None else ""
 
 
+def _reasons(run: Run, task: str) -> list[str]:
+    """Why the task failed, if it did."""
+    bodies = [e.body for _, e in run.entries() if isinstance(e.body, TaskFailed)]
+    return [b.reason for b in bodies if b.task == task]
+
+
 def _failed_because(values: dict[str, Any], _: Names) -> Judge:
     def judge(run: Run) -> str | None:
-        bodies = [e.body for _, e in run.entries() if isinstance(e.body, TaskFailed)]
-        reasons = [b.reason for b in bodies if b.task == values["task"]]
+        reasons = _reasons(run, values["task"])
         if any(values["text"] in reason for reason in reasons):
             return None
         standing = _standing(run.outcome, "task", values["task"])
@@ -346,8 +363,12 @@ def expectation_of(line: int, text: str, names: Names) -> Expectation:
     if found is not None:
         make, values = found
         return Expectation(line=line, text=text, judge=make(values, names))
-    near = closest(text, [form for form, _ in EXPECTATIONS])
-    raise Problem(
+    forms = [form for form, _ in EXPECTATIONS]
+    near = closest(text, forms)
+    raise unread(
+        text,
         f"{text!r} can't be expected: no sentence reads like that",
         " | ".join(f"expect {shape}" for shape in near) or "docs/scenarios.md lists all",
+        forms,
+        names,
     )

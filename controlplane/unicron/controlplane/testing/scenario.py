@@ -4,6 +4,7 @@ Above a line of four dashes stands what happens and what is expected, below it t
 when somebody last understood it. docs/scenarios.md explains the language.
 """
 
+import difflib
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,16 +13,16 @@ import msgspec
 
 from unicron.controlplane.core.limits import NODE_DEVICES_MAX
 from unicron.controlplane.testing.expectations import Expectation, expectation_of
+from unicron.controlplane.testing.moments import MOMENTS, Happening, happening_of
 from unicron.controlplane.testing.network import Weather
 from unicron.controlplane.testing.options import (
-    Fault,
     NodeOptions,
     Options,
     Submission,
     task_spec,
 )
 from unicron.controlplane.testing.pace import PaceOptions
-from unicron.controlplane.testing.sentences import fault_of
+from unicron.controlplane.testing.sentences import SENTENCES
 from unicron.controlplane.testing.words import (
     EVENTS,
     Form,
@@ -30,12 +31,19 @@ from unicron.controlplane.testing.words import (
     closest,
     one_of,
     read_first,
+    unread,
 )
 from unicron.events import ConfigError
 from unicron.events.base import Decision, Fact
 
 CUT: Final = "----"
 _LIMIT_MS: Final = 120_000
+#: Most of each that a run gets through in minutes.
+_NODES_MAX: Final = 64
+_TASKS_MAX: Final = 16
+_ITERATIONS_MAX: Final = 10_000
+_MICRO_BATCHES_MAX: Final = 1024
+_UNTIL_MAX_MS: Final = 3_600_000
 #: When tasks are submitted: the first nodes are there by then.
 _SUBMIT_MS: Final = 600
 _KINDS: Final = {"facts": Fact, "decisions": Decision}
@@ -45,26 +53,6 @@ class ScenarioError(ConfigError):
     """A scenario file that can't be read: which line, what was expected there, what to write."""
 
     default_code = "E-SCENARIO"
-
-
-class After(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment that only the run knows: `after_ms` behind the `nth` event (0: never) of that kind
-    about `name`, or behind the commit that brings the task to `iterations`."""
-
-    event: str = ""
-    name: str | None = None
-    nth: int = 1
-    iterations: int = 0
-    after_ms: int = 0
-
-
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens, and when: at the fault's own time unless there is an `after`."""
-
-    line: int
-    text: str
-    fault: Fault
-    after: After | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +82,8 @@ class _Draft(msgspec.Struct):
     nodes: list[NodeOptions] = []
     tasks: list[Submission] = []
     happenings: list[Happening] = []
+    #: Lines of what comes at a time, with that time.
+    times: list[tuple[int, str, int]] = []
     expectations: list[Expectation] = []
     ahead_ms: dict[str, int] = {}
     seed: int = 1
@@ -110,24 +100,36 @@ class _Draft(msgspec.Struct):
 _Put = Callable[[_Draft, dict[str, Any]], None]
 
 
+def _within(number: int, most: int, whose: str, what: str) -> None:
+    if not 1 <= number <= most:
+        raise Problem(f"{whose} can't have {number} {what}", f"give it 1 to {most}")
+
+
 def _node(draft: _Draft, v: dict[str, Any]) -> None:
-    if not 1 <= v["number"] <= NODE_DEVICES_MAX:
-        fix = f"give it 1 to {NODE_DEVICES_MAX}"
-        raise Problem(f"a node can't have {v['number']} devices", fix)
+    _within(v["number"], NODE_DEVICES_MAX, "a node", "devices")
+    _within(len(draft.nodes) + 1, _NODES_MAX, "a scenario", "nodes")
     draft.names.nodes[v["new"]] = v["number"]
     draft.nodes.append(NodeOptions(name=v["new"], devices=v["number"], at_ms=v["time"] or 0))
 
 
 def _nodes(draft: _Draft, v: dict[str, Any]) -> None:
     first, last = (re.fullmatch(r"(\D+)(\d+)", v[place]) for place in ("new", "new2"))
-    if first is None or last is None or first[1] != last[1] or int(first[2]) > int(last[2]):
+    if first is None or last is None or first[1] != last[1]:
+        fix = "end both in a number, the rest alike, as in: nodes n1 to n4"
+        raise Problem(f"nobody can count from {v['new']} to {v['new2']}", fix)
+    if int(first[2]) > int(last[2]):
         raise Problem(f"from {v['new']} to {v['new2']} leads nowhere", "as in: nodes n1 to n4")
+    many = int(last[2]) - int(first[2]) + 1
+    _within(len(draft.nodes) + many, _NODES_MAX, "a scenario", "nodes")
     for number in range(int(first[2]), int(last[2]) + 1):
         name = draft.names.new(f"{first[1]}{number}")
         _node(draft, {"new": name, "number": v["number"], "time": 0})
 
 
 def _task(draft: _Draft, v: dict[str, Any]) -> None:
+    _within(len(draft.tasks) + 1, _TASKS_MAX, "a scenario", "tasks")
+    _within(v["number"], _ITERATIONS_MAX, "a task", "iterations")
+    _within(v["number2"], _MICRO_BATCHES_MAX, "a task", "micro-batches")
     spec = task_spec(
         v["new"],
         iterations=v["number"],
@@ -150,6 +152,17 @@ def _weather(**fields: str) -> _Put:
 
 def _set(field: str, value: Callable[[dict[str, Any]], Any]) -> _Put:
     return lambda draft, v: setattr(draft, field, value(v))
+
+
+def _until(*, to_the_end: bool) -> _Put:
+    def put(draft: _Draft, v: dict[str, Any]) -> None:
+        if v["time"] > _UNTIL_MAX_MS:
+            raise Problem(
+                "a run can't take so long", f"give it up to {_UNTIL_MAX_MS // 60_000} min"
+            )
+        draft.until = v["time"], to_the_end
+
+    return put
 
 
 def _clock(sign: int) -> _Put:
@@ -226,12 +239,12 @@ SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
     _setting(
         "until everything has ended within {time}",
         "The run ends when every task and incident has an end; otherwise it is stuck. 120 s.",
-        _set("until", lambda v: (v["time"], True)),
+        _until(to_the_end=True),
     ),
     _setting(
         "until {time}",
         "The run ends then, whatever is going on.",
-        _set("until", lambda v: (v["time"], False)),
+        _until(to_the_end=False),
     ),
     _setting(
         "trace only {events}",
@@ -243,46 +256,6 @@ SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
         "trace without {events}", "The trace leaves these events out.", _set("without", _events)
     ),
 )
-
-# --- Moments --------------------------------------------------------------------------------------
-
-#: When something happens; what stands behind the comma happens.
-MOMENTS: Final = (
-    Form("at {time}[,] {sentence}", "At that time of the run."),
-    Form(
-        "[{time} ]after [the {nth} ]{event}[ of {name}], {sentence}",
-        "So long after the log has stored that event, the first of its kind unless said otherwise.",
-    ),
-    Form(
-        "[{time} ]after {number} iterations of {task}, {sentence}",
-        "So long after a member has committed that many.",
-    ),
-)
-
-
-def _happening(line: int, text: str, names: Names) -> Happening | None:
-    found = read_first(((form, form) for form in MOMENTS), text, names)
-    if found is None:
-        return None
-    form, v = found
-    at_ms = v.get("time") or 0
-    fault = fault_of(v["sentence"], at_ms, names)
-    after = None if form is MOMENTS[0] else _after(v)
-    return Happening(line=line, text=v["sentence"], fault=fault, after=after)
-
-
-def _after(v: dict[str, Any]) -> After:
-    nth = 1 if v.get("nth") is None else v["nth"]
-    if not nth:
-        raise Problem("nobody knows which one is the last", "say: the first, the 2nd, ...")
-    return After(
-        event=v.get("event", ""),
-        name=v.get("name") or v.get("task"),
-        nth=nth,
-        iterations=v.get("number") or 0,
-        after_ms=v.get("time") or 0,
-    )
-
 
 # --- Reading --------------------------------------------------------------------------------------
 
@@ -317,24 +290,34 @@ def _read(draft: _Draft, number: int, line: str) -> None:
         text = line.removeprefix("expect").strip()
         draft.expectations.append(expectation_of(number, text, draft.names))
         return
-    happening = _happening(number, line, draft.names)
+    happening = happening_of(number, line, draft.names)
     if happening is not None:
         draft.happenings.append(happening)
+        if happening.after is None:
+            draft.times.append((number, line, happening.fault.at_ms))
         return
     found = read_first(SETTINGS, line, draft.names)
     if found is None:
-        raise _unread(line, first)
+        raise _unread(line, first, draft.names)
     put, values = found
     put(draft, values)
+    if put in (_node, _task):
+        draft.times.append((number, line, values["time"] or 0))
 
 
-def _unread(line: str, first: str) -> Problem:
+def _unread(line: str, first: str, names: Names) -> Problem:
+    if read_first(SENTENCES, line, names) is not None:
+        return Problem("it isn't said when that happens", f"say when: at TIME, {line}")
+    if difflib.get_close_matches("before", line.split(), cutoff=0.8):
+        fix = "say: at TIME, SENTENCE, or: TIME after EVENT, SENTENCE"
+        return Problem("a run can't know what is still to come", fix)
+    forms = [*MOMENTS, *(form for form, _ in SETTINGS)]
     if first == "at" or " after " in f" {line}":
         near = [form.shape for form in MOMENTS]
     else:
-        near = closest(line, [*MOMENTS, *(form for form, _ in SETTINGS)])
+        near = closest(line, forms)
     expected = " | ".join(near) or "a node, a task, at TIME ..., expect ..., until ..."
-    return Problem("this line isn't understood", f"expected: {expected}")
+    return unread(line, "this line isn't understood", expected, forms, names)
 
 
 def _whole(draft: _Draft, path: str, title: str, script: str, golden: str) -> Scenario:
@@ -348,6 +331,13 @@ def _whole(draft: _Draft, path: str, title: str, script: str, golden: str) -> Sc
                 f"{path}: there is {missing} in it", fix=f"add a line such as: {fix}"
             )
     limit_ms, to_the_end = draft.until or (_LIMIT_MS, True)
+    for number, line, at_ms in draft.times:
+        if at_ms >= limit_ms:
+            raise ScenarioError(
+                f"{path}:{number}: that comes too late: the run is over at {limit_ms / 1000:g} s",
+                why=f"the line is: {line}",
+                fix=f"give an earlier time, or a limit above {at_ms / 1000:g} s after until",
+            )
     return Scenario(
         path=path,
         title=title,

@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from unicron.controlplane.core.decide import decide
 from unicron.controlplane.replay import Replayer
 from unicron.controlplane.testing import virtual
 from unicron.controlplane.testing.about import is_about
@@ -13,9 +14,10 @@ from unicron.controlplane.testing.campaign import MISMATCH, NOT_LIVE, VIOLATED
 from unicron.controlplane.testing.exact import FOR_GOOD_MS, KINDS
 from unicron.controlplane.testing.expectations import Run
 from unicron.controlplane.testing.hosts import Host
+from unicron.controlplane.testing.moments import After, Happening
 from unicron.controlplane.testing.options import Fault
 from unicron.controlplane.testing.outcome import Outcome
-from unicron.controlplane.testing.scenario import CUT, After, Happening, Scenario
+from unicron.controlplane.testing.scenario import CUT, Scenario
 from unicron.controlplane.testing.simulation import Simulation
 from unicron.controlplane.testing.trainee import Trainee
 from unicron.controlplane.testing.training import Training
@@ -184,6 +186,19 @@ class Scripted(Simulation):
         """The base's, and nothing is to come at a time."""
         times = [h.fault.at_ms for h in self._scenario.happenings if h.after is None]
         return self._loop.time() > max(times, default=0) / 1000 and super()._ended()
+
+    def _why_stuck(self) -> str:
+        """For people: what hasn't ended, how the nodes stand, and who has to do what next."""
+        state = self.state
+        said = [f"{t.spec.task} is {t.phase}" for t in state.tasks.values()] or ["no task is known"]
+        open_ = [i.incident for i in state.incidents.values() if not i.resolved]
+        said.append(f"open incidents: {', '.join(open_)}" if open_ else "no incident is open")
+        said += [f"{n.node} is {n.status}" for n in state.nodes.values()]
+        if state.plan.request:
+            said.append(f"the planner hasn't answered #{state.plan.request}")
+        due = decide(state)
+        left = f"{type(due.body).__name__} is due" if due is not None else "no decision is due"
+        return "; ".join([*said, left])
 
     def _fault(self, fault: Fault) -> None:
         self.fired(fault, KINDS[fault.kind](self, fault))

@@ -8,7 +8,15 @@ import msgspec
 from unicron.controlplane.testing.exact import FOR_GOOD_MS, tag_of
 from unicron.controlplane.testing.faults import PHASES
 from unicron.controlplane.testing.options import Fault
-from unicron.controlplane.testing.words import EVENTS, Form, Names, Problem, closest, read_first
+from unicron.controlplane.testing.words import (
+    EVENTS,
+    Form,
+    Names,
+    Problem,
+    closest,
+    read_first,
+    unread,
+)
 from unicron.events.advisory import ConnectionClosed, ConnectionOpened
 from unicron.events.base import Decision
 
@@ -123,7 +131,7 @@ def _sentence(template: str, about: str, make: Make) -> tuple[Form, Make]:
 
 
 def _mood(kind: str) -> Make:
-    return lambda _: {"kind": "solver", "detail": kind}
+    return lambda _: {"kind": "planner", "detail": kind}
 
 
 #: All that can happen.
@@ -311,8 +319,11 @@ def fault_of(text: str, at_ms: int, names: Names) -> Fault:
         make, values = found
         fields: dict[str, Any] = {"at_ms": at_ms} | make(values)
         return Fault(**fields)
-    near = closest(text, [form for form, _ in SENTENCES])
-    raise Problem(
+    forms = [form for form, _ in SENTENCES]
+    raise unread(
+        text,
         f"{text!r} can't happen here: no sentence reads like that",
-        " | ".join(near) or "docs/scenarios.md lists all that can happen",
+        " | ".join(closest(text, forms)) or "docs/scenarios.md lists all that can happen",
+        forms,
+        names,
     )

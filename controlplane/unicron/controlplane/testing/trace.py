@@ -1,7 +1,7 @@
 """One line for each event, in fixed columns: time, who, event, status, generation, plan."""
 
 from unicron.controlplane.core.state import ClusterState
-from unicron.events import Recorded
+from unicron.events import LeadershipTaken, Recorded, TaskFailed
 from unicron.events.base import Event
 
 #: Width of each column but the last.
@@ -19,11 +19,13 @@ def line(at_s: float, recorded: Recorded, before: ClusterState, after: ClusterSt
     """What was stored, and how it left what it is about."""
     envelope = recorded.envelope
     who = envelope.source.who if envelope is not None else "server"
-    if envelope is not None and who.startswith("control/"):
+    body = envelope.body if envelope is not None else None
+    if isinstance(body, LeadershipTaken):
+        who = f"{who}#{recorded.seq}"  # a term is named after the entry that begins it
+    elif envelope is not None and who.startswith("control/"):
         who = f"{who}#{envelope.term}"
     elif envelope is not None:
         who = f"{who}:{envelope.source.incarnation}"
-    body = envelope.body if envelope is not None else None
     event = type(body).__name__ if body is not None else "?"
     if after.duplicates > before.duplicates:
         status = "repeated: no effect"
@@ -61,7 +63,8 @@ def _status(body: Event, state: ClusterState) -> str:
     if node is not None and worker is None:
         found.append(f"{node.node} {node.status}")
     if task is not None:
-        found.append(f"{task.spec.task} {task.phase}")
+        why = f": {body.reason}" if isinstance(body, TaskFailed) else ""
+        found.append(f"{task.spec.task} {task.phase}{why}")
     client = getattr(body, "client", "")
     return _short(", ".join(found) or client or getattr(body, "key", ""))
 

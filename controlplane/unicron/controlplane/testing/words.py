@@ -34,6 +34,14 @@ _MS: Final = {"ms": 1, "s": 1000, "min": 60_000}
 _PLACE: Final = re.compile(r"\{(\w+)\}")
 _TOKEN: Final = re.compile(r"\{\w+\}|\(s\)|\[|\]|[^{}\[\]()]+")
 
+_NUMBER: Final = r"\d+(?:\.\d+)?"
+#: What people write for a time, and what isn't one.
+_NO_TIME: Final = re.compile(
+    rf"(?<![\w/.-]){_NUMBER} ?(?:us|m|h|(?:msec|millisecond|sec|second|minute|hour|hr)s?|mins)\b"
+    rf"|(?<=\bat ){_NUMBER}(?=,)|(?<=\bfor ){_NUMBER}$"
+)
+_NEGATIVE: Final = re.compile(rf"(?<![\w/.-])-{_NUMBER}")
+
 EVENTS: Final = {event.__name__: event for event in get_args(AnyEvent)}
 
 
@@ -224,3 +232,34 @@ def closest(line: str, forms: Iterable[Form], most: int = 3) -> list[str]:
     best = max(scored, default=(0, 0, ""))[0]
     near = sorted((s for s in scored if s[0] == best and best), reverse=True)
     return [shape for _, _, shape in near[:most]]
+
+
+def unread(line: str, what: str, fix: str, forms: Iterable[Form], names: Names) -> Problem:
+    """What is wrong with a line that none of the forms reads: a common slip in it if there is
+    one, `what` and `fix` otherwise."""
+    plain = re.sub(r'"[^"]*"', "", line)
+    time, negative = _NO_TIME.search(plain), _NEGATIVE.search(plain)
+    if time is not None:
+        return Problem(f"{time[0]!r} is no time", "write times as 300 ms, 1.5 s or 2 min")
+    if negative is not None:
+        return Problem(f"{negative[0]} is below 0", "give a number without a sign")
+    word, near = _misspelt(plain, forms, names)
+    if near:
+        shapes = closest(line.replace(word, near), forms)
+        meant = f"did you mean {near!r} instead of {word!r}?"
+        return Problem(what, " ".join([meant, " | ".join(shapes)]).rstrip())
+    return Problem(what, fix)
+
+
+def _misspelt(line: str, forms: Iterable[Form], names: Names) -> tuple[str, str]:
+    """The first word that is nearly one of the forms', and that one; "" if there is none."""
+    known = {"expect"}
+    for form in forms:
+        known |= set(re.findall(r"[a-z'-]+", _PLACE.sub(" ", form.template).replace("(s)", "s")))
+    for word in re.findall(r"(?<![\w/])[a-z'-]{3,}(?![\w/])", line):
+        if word in known or f"{word}s" in known or word in names.nodes or word in names.tasks:
+            continue
+        near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.66)
+        if near:
+            return word, near[0]
+    return "", ""
