@@ -85,3 +85,17 @@ def test_who_gets_colours(monkeypatch, tty, environment, coloured):
 def test_no_terminal_has_no_width(monkeypatch):
     monkeypatch.setattr("sys.stdout", Terminal(False))
     assert output.width() is None
+
+
+def test_no_text_of_the_log_turns_the_order_of_a_line_round(capsys):
+    output.emit("node \u202egpj.exe\u2028 is lost")
+    assert capsys.readouterr().out == "node  gpj.exe  is lost\n"
+
+
+def test_a_coloured_mark_takes_the_room_of_its_text():
+    mark = click.style("+ holds ", fg="green", bold=True)
+    text = "for cluster c up to #41: all as the log has them"
+    coloured = output.hung(mark + text, 2, 40)
+    assert coloured.startswith(mark)
+    assert click.unstyle(coloured) == output.hung("+ holds " + text, 2, 40)
+    assert len(coloured.splitlines()[0]) > 40

@@ -316,3 +316,12 @@ def test_a_header_that_nests_too_deeply_is_refused(tmp_path):
     path.write_bytes(b'{"unicron_history":2,"x":' + b"[" * 5000 + b"]" * 5000 + b"}\n")
     with pytest.raises(LogMismatch, match="no unicron history"):
         read_history(path)
+
+
+def test_a_header_with_an_impossible_cluster_is_refused(tmp_path):
+    path = tmp_path / "log.ndjson"
+    header = msgspec.structs.replace(HEADER, cluster="a.*.>")
+    write_history(path, header, some_events())
+    with pytest.raises(LogBroken, match="the header") as caught:
+        read_history(path)
+    assert caught.value.first_wrong == 0

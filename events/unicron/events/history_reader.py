@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
+from unicron.events import subjects
 from unicron.events.chain import extend_chain
 from unicron.events.codec import record
 from unicron.events.errors import ConfigError, LogBroken, LogMismatch
@@ -181,7 +182,8 @@ class HistoryReader:
         try:
             header = msgspec.json.decode(content, type=HistoryHeader)
             bytes.fromhex(header.chain_before)
-        except (ValueError, msgspec.ValidationError) as error:
+            subjects.check_cluster(header.cluster)
+        except (ValueError, ConfigError, msgspec.ValidationError) as error:
             self._changed(str(error))
         return header
 

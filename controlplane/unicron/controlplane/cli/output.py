@@ -14,6 +14,12 @@ import click
 
 _WIDTH_MIN: Final = 60
 _LAST_MIN: Final = 20
+#: What makes a terminal show text in another order, or break a line: it comes from no text of ours.
+_REORDERING: Final = dict.fromkeys(
+    (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029, 0xFEFF), " "
+)
+#: Ends what click coloured.
+_RESET: Final = "\x1b[0m"
 #: Indent of what stands below its row.
 _BELOW: Final = 4
 
@@ -38,7 +44,7 @@ def emit(text: str) -> bool:
     """Print one answer. A reader that went away (`| head`) is no error, but False; what its
     encoding can't say is escaped."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    text = text.translate(_REORDERING).encode(encoding, "backslashreplace").decode(encoding)
     try:
         click.echo(text, color=coloured())
     except BrokenPipeError:
@@ -130,10 +136,16 @@ def _escape(character: str) -> str:
 
 
 def hung(text: str, indent: int, columns: int | None) -> str:
-    """`text` broken at `columns`, its further lines indented; whole with None."""
+    """`text` broken at `columns`, its further lines indented; whole with None. A mark it begins
+    with may be coloured: colours take no room."""
     if columns is None:
         return text
-    return textwrap.fill(text, columns, subsequent_indent=" " * indent, break_on_hyphens=False)
+    coloured_mark, reset, rest = text.rpartition(_RESET)
+    mark = click.unstyle(coloured_mark)
+    lines = textwrap.fill(
+        mark + rest, columns, subsequent_indent=" " * indent, break_on_hyphens=False
+    )
+    return f"{coloured_mark}{reset}{lines[len(mark) :]}"
 
 
 def duration(ms: int | None) -> str:
