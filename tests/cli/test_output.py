@@ -1,3 +1,4 @@
+import click
 import pytest
 
 from unicron.controlplane.cli import output
