@@ -186,11 +186,22 @@ def test_a_file_cannot_be_followed(cli, lost):
 # --- Terminals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [*COMMANDS, ("audit", "inc-")], ids=" ".join)
+MODULES = (
+    "story_text",
+    "incident_list",
+    "why_command",
+    "events_command",
+    "status_command",
+    "replay_command",
+    "state_text",
+)
+REPLAYS = (("replay", "--verify"), ("replay", "--until", "60"))
+
+
+@pytest.mark.parametrize("arguments", [*COMMANDS, ("audit", "inc-"), *REPLAYS], ids=" ".join)
 def test_80_columns_on_a_terminal_and_whole_lines_in_a_pipe(cli, lost, monkeypatch, arguments):
     whole = cli(*arguments, "--log", "lost.ndjson").stdout
-    modules = ("story_text", "incident_list", "why_command", "events_command", "status_command")
-    for name in modules:
+    for name in MODULES:
         monkeypatch.setattr(f"unicron.controlplane.cli.{name}.width", lambda: 80)
     lines = cli(*arguments, "--log", "lost.ndjson").stdout.splitlines()
     assert max(map(len, lines)) <= 80

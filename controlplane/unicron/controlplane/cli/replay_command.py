@@ -161,8 +161,8 @@ def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     mark, verdict = _verdict(log, report)
     lines.append(hung(f"{mark}{one_line(verdict)}", 2, width()))
     if report.divergence is not None:
-        lines += [f"  {one_line(line)}" for line in _divergence(report.divergence)]
-    lines += ["", *(f"{name:<11}{one_line(text)}" for name, text in _counts(done))]
+        lines += [_hung_at(2, "", line) for line in _divergence(report.divergence)]
+    lines += ["", *(_hung_at(11, name, text) for name, text in _counts(done))]
     if asked.until is not None:
         from unicron.controlplane.cli.state_text import state_lines
 
@@ -171,10 +171,17 @@ def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     return "\n".join(lines)
 
 
+def _hung_at(indent: int, name: str, text: str) -> str:
+    from unicron.controlplane.replay.phrases import one_line
+
+    return hung(f"{name:<{indent}}{one_line(text)}", indent, width())
+
+
 def _export_line(written: "Exported") -> str:
     mark = click.style("+ exported ", fg="green", bold=True)
     count = number(written.seal.events)
-    return f"{mark}{count} events into {written.file} ({number(written.size)} bytes)"
+    line = f"{mark}{count} events into {written.file} ({number(written.size)} bytes)"
+    return hung(line, 2, width())
 
 
 def _verdict(log: "OpenLog", report: "ReplayReport") -> tuple[str, str]:

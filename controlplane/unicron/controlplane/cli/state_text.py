@@ -1,13 +1,14 @@
 """The state of a cluster at one sequence, on one screen."""
 
-from unicron.controlplane.cli.output import number, table
+from unicron.controlplane.cli.output import hung, number, table, width
 from unicron.controlplane.core.state import ClusterState
 
 
 def state_lines(state: ClusterState) -> list[str]:
     """Nodes, tasks, workers and open incidents, in tables."""
     leader = f"{state.leader} since #{number(state.term)}" if state.term else "nobody"
-    lines = [f"state at #{number(state.seq)}: cluster {state.cluster or '-'}, leader {leader}"]
+    head = f"state at #{number(state.seq)}: cluster {state.cluster or '-'}, leader {leader}"
+    lines = [hung(head, 2, width())]
     sections = (
         (("NODE", "STATUS", "SINCE ", "DEVICES ", "WHY"), _nodes(state)),
         (("TASK", "PHASE", "GEN ", "ITER ", "MEMBERS ", "INCIDENT"), _tasks(state)),
@@ -16,11 +17,12 @@ def state_lines(state: ClusterState) -> list[str]:
     )
     for header, rows in sections:
         if rows:
-            lines += ["", *table(header, rows, None).splitlines()]
+            lines += ["", *table(header, rows, width()).splitlines()]
     plan = state.plan
     if plan.wanted or plan.request:
         asked = f"asked with #{plan.request}" if plan.request else "not asked for yet"
-        lines += ["", f"plan wanted since #{plan.wanted} ({plan.reason}), {asked}"]
+        wanted = f"plan wanted since #{plan.wanted} ({plan.reason}), {asked}"
+        lines += ["", hung(wanted, 2, width())]
     return lines
 
 
