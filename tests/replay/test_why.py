@@ -40,6 +40,9 @@ def test_why_a_task_shrank():
     assert chain.seq == smaller
     assert chain.answer[0].startswith(f"gpt shrinks from 6 to 4 devices with #{smaller}: ")
     assert {"generation.closed.v1", "node.lost.v1", "connection.closed.v1"} < {*types(chain)}
+    grown = next(o.seq for o in chain.others if o.what == "gpt grows from 4 to 6 devices")
+    assert chain.answer[-1].startswith("this is the newest shrink; also: ")
+    assert f"#{grown}, gpt grows from 4 to 6 devices" in chain.answer[-1]
     assert "gpt grows from 4 to 6 devices" in [other.what for other in chain.others]
 
 

@@ -42,6 +42,7 @@ def why_of(reading: Reading, summaries: Summaries, asked: str) -> CauseChain:
         answer=(
             f"{_subject_words(reading, named, seq)}: {events[seq].who} {_say(events[seq])}",
             *_answer(reading, seq, floor, [r for r in roots if r in events], events),
+            *_which(reading, named, seq),
         ),
         links=links,
         left_out=len(depths) - len(chosen),
@@ -205,6 +206,19 @@ def _subject_words(reading: Reading, named: ids.Named, seq: Sequence) -> str:
             return f"{change or f'{name} is {state.tasks[name].phase}'} with #{seq}"
         case _:
             return f"#{seq}"
+
+
+def _which(reading: Reading, named: ids.Named, seq: Sequence) -> tuple[str, ...]:
+    """Which of the changes of a task's size was told, and the newest of the others, if any."""
+    sizes = sizes_of(reading, named.id) if named.kind == ids.TASK else ()
+    mine = next((s for s in sizes if s.seq == seq), None)
+    others = [s for s in sizes if s.seq != seq]
+    if mine is None or not others:
+        return ()
+    which = "the newest shrink" if mine.after < mine.before else "the newest change of size"
+    listed = "; ".join(f"#{s.seq}, {s.what}" for s in others[-_NAMED_MAX:])
+    more = len(others) - _NAMED_MAX
+    return (f"this is {which}; also: {listed}{f'; and {more} before' if more > 0 else ''}",)
 
 
 def _say(event: StoryEvent) -> str:
