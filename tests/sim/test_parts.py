@@ -3,19 +3,22 @@
 import asyncio
 import random
 import time
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
-from unicron.controlplane.testing import virtual
+from unicron.controlplane.testing import kept, virtual
 from unicron.controlplane.testing.instances import Instance
 from unicron.controlplane.testing.network import ALL, Link, Weather
 from unicron.controlplane.testing.options import Fault, NodeOptions, Options, Submission, task_spec
+from unicron.controlplane.testing.seeds import options_of
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.shrink import shrink
 from unicron.controlplane.testing.simulation import run as run_simulation
 from unicron.controlplane.testing.solver import PretendedSolver
-from unicron.events import Envelope, Source, StoreBound, WorkerSlow, encode, event_id
+from unicron.events import ConfigError, Envelope, Source, StoreBound, WorkerSlow, encode, event_id
 
 FACT, CONTROL = "unicron.c.fact.n1", "unicron.c.control.node.n1"
 
@@ -233,3 +236,37 @@ def test_nothing_goes_wrong_by_itself():
     assert outcome.state.tasks["gpt"].phase == "completed"
     assert outcome.faults_fired == 0
     assert run_simulation(options).digest == outcome.digest
+
+
+# --- Kept runs ------------------------------------------------------------------------------------
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path):
+    options = options_of(3)
+    assert kept.read(kept.write(str(tmp_path), options)) == options
+
+
+@pytest.mark.parametrize(
+    "change,complaint",
+    [
+        ({"faults": (Fault(at_ms=1, kind="flood"),)}, "no kind of fault 'flood'"),
+        ({"faults_ms": -1}, "times are from 0"),
+        ({"heal_ms": 10**18}, "times are from 0"),
+        ({"nodes": (NodeOptions(name="n1", devices=-1),)}, "a node has 0 to 64 devices"),
+        ({"nodes": (NodeOptions(name="n1", devices=1),) * 2}, "the same name"),
+        ({"nodes": (NodeOptions(name="a/b.*", devices=1),)}, "names are letters"),
+    ],
+)
+def test_a_run_that_cant_be_is_refused(tmp_path, change, complaint):
+    path = kept.write(str(tmp_path), msgspec.structs.replace(options_of(3), **change))
+    with pytest.raises(ConfigError) as caught:
+        kept.read(path)
+    assert complaint in caught.value.why
+
+
+def test_a_run_with_a_misspelt_field_is_refused(tmp_path):
+    path = Path(kept.write(str(tmp_path), options_of(3)))
+    path.write_bytes(path.read_bytes().replace(b'"heal_ms"', b'"heal_mss"'))
+    with pytest.raises(ConfigError, match="doesn't hold a simulated run") as caught:
+        kept.read(str(path))
+    assert "heal_mss" in caught.value.why

@@ -48,14 +48,18 @@ def emit(text: str) -> bool:
     try:
         click.echo(text, color=coloured())
     except BrokenPipeError:
-        # The interpreter flushes once more at its end: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_nowhere()
+        return False
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _flush_nowhere()
         sys.stderr.write(f"error: the answer can't be written: {error.strerror}\n")
         raise SystemExit(2) from None
-        return False
     return True
+
+
+def _flush_nowhere() -> None:
+    """The interpreter flushes stdout once more at its end: let that go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ import os
 
 import msgspec
 
-from unicron.controlplane.testing.options import Options
+from unicron.controlplane.testing.faults import KINDS
+from unicron.controlplane.testing.options import Options, mistake_in
 from unicron.events import ConfigError
 
 _BYTES_MAX = 16 * 1024 * 1024
@@ -19,13 +20,22 @@ def read(path: str) -> Options:
     """
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(_BYTES_MAX), type=Options)
+            options = msgspec.json.decode(file.read(_BYTES_MAX), type=Options)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{path} doesn't hold a simulated run",
-            why=str(error),
-            fix="give a file that `unicron sim --keep` has written",
-        ) from error
+        raise _no_run(path, str(error)) from error
+    unknown = sorted({fault.kind for fault in options.faults} - set(KINDS))
+    wrong = f"there is no kind of fault {unknown[0]!r}" if unknown else mistake_in(options)
+    if wrong:
+        raise _no_run(path, wrong)
+    return options
+
+
+def _no_run(path: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path} doesn't hold a simulated run",
+        why=why,
+        fix="give a file that `unicron sim --keep` has written",
+    )
 
 
 def write(folder: str, options: Options) -> str:

@@ -1,13 +1,20 @@
 """What a simulated cluster is like, and what happens to it, as data."""
 
+import re
+from typing import Final
+
 import msgspec
 
+from unicron.controlplane.core.limits import NODE_DEVICES_MAX
 from unicron.controlplane.testing.network import Weather
 from unicron.controlplane.testing.pace import PaceOptions
 from unicron.events import GPTSpec, OptimizerSpec, TaskId, TaskSpec
 
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_MS: Final = 24 * 3600 * 1000
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One thing that goes wrong at a time. `kind`: a key of faults.KINDS. `target`: a node or
     worker, or "" for one that `pick` chooses among those there are then. `detail`: which variety.
     `for_ms`: how long it lasts, if it lasts."""
@@ -20,7 +27,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     for_ms: int = 0
 
 
-class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
+class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node and when it begins."""
 
     name: str
@@ -28,14 +35,14 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int = 0
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task and when it is handed in."""
 
     spec: TaskSpec
     at_ms: int = 0
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole run. The faults come within `faults_ms`; afterwards everything that broke is mended,
     and within `heal_ms` every task and incident must have come to an end. `window_ms`: how long
     the log knows an id again. `skew_ms`: how far clocks may be apart. `nodes_max`: beyond it no
@@ -52,6 +59,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     window_ms: int = 120_000
     skew_ms: int = 0
     nodes_max: int = 6
+
+
+def mistake_in(options: Options) -> str:
+    """What is wrong with options that weren't made by ourselves, or ""."""
+    names = [node.name for node in options.nodes]
+    tasks = [submission.spec.task for submission in options.tasks]
+    times = [f.at_ms for f in options.faults] + [f.for_ms for f in options.faults]
+    times += [n.at_ms for n in options.nodes] + [s.at_ms for s in options.tasks]
+    times += [options.heal_ms, options.window_ms, options.skew_ms]
+    if len(set(names)) < len(names) or len(set(tasks)) < len(tasks):
+        return "two nodes or two tasks have the same name"
+    if not all(_NAME.fullmatch(name) for name in (*names, *tasks)):
+        return "names are letters, digits, - and _"
+    if not all(0 <= n.devices <= NODE_DEVICES_MAX for n in options.nodes):
+        return f"a node has 0 to {NODE_DEVICES_MAX} devices"
+    if not all(0 <= ms <= _LONGEST_MS for ms in (*times, options.faults_ms)):
+        return f"times are from 0 to {_LONGEST_MS} ms"
+    return ""
 
 
 def task_spec(
