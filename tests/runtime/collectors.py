@@ -12,17 +12,19 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Collector:
-    """`spans()` and `metrics()` give what has arrived; `url` is its base endpoint."""
+    """`spans()` and `metrics()` give what has arrived; `url` is its base endpoint; `status` is what
+    it answers."""
 
     def __init__(self):
         self.posts: list[tuple[str, dict, bytes]] = []
-        posts = self.posts
+        self.status = 200
+        posts, collector = self.posts, self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 posts.append((self.path, dict(self.headers), body))
-                self.send_response(200)
+                self.send_response(collector.status)
                 self.send_header("Content-Type", "application/x-protobuf")
                 self.send_header("Content-Length", "0")
                 self.end_headers()

@@ -6,6 +6,7 @@ import threading
 import anyio
 import pytest
 
+from tests.replay.histories import night
 from tests.runtime.cluster import Cluster
 from tests.runtime.collectors import Collector, silent_collector, values
 from unicron import events as ev
@@ -287,6 +288,34 @@ async def test_a_trace_that_cannot_be_made_does_not_end_the_export(monkeypatch, 
     sink.close(10)
     assert made == [1]
     assert "a trace could not be exported" in caplog.text
+
+
+async def test_an_outage_is_told_once_and_so_is_its_end(monkeypatch, caplog):
+    story = night()
+    spans = tuple(
+        span for case in cases_of(story.log) for span in spans_of(case, cluster="c", birth="told")
+    )
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
+    said = "reach the collector"
+    with Collector() as collector, caplog.at_level(logging.WARNING, telemetry.__name__):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        sink = telemetry.Telemetry(cluster="c", instance="a", version="1")
+        sink.add(names.DOWNTIME, 1.0, {})
+        for status, lines in ((400, 2), (200, 4), (400, 6)):
+            collector.status = status
+            for _ in range(3):
+                before = len(collector.posts)
+                sink.trace(lambda: spans)
+                with anyio.fail_after(20):
+                    while len(collector.posts) < before + 4:
+                        await anyio.sleep(0.01)
+                    while caplog.text.count(said) < lines:
+                        await anyio.sleep(0.01)
+        assert caplog.text.count("no traces reach the collector") == 2
+        assert caplog.text.count("no metrics reach the collector") == 2
+        assert caplog.text.count("traces reach the collector again") == 1
+        assert caplog.text.count("metrics reach the collector again") == 1
+        sink.close(5)
 
 
 # --- What the variables say ----------------------------------------------------------------------

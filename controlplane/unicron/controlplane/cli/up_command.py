@@ -13,6 +13,7 @@ import click
 from unicron.controlplane.cli import data_folder
 from unicron.controlplane.cli.options import json_option, verbose_option
 from unicron.controlplane.cli.output import emit
+from unicron.controlplane.cli.stderr_log import logged_on_stderr
 from unicron.events import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def up(
                 work = serve(server.url, cluster, tasks=specs, when_nodes=when_nodes, tell=_say)
                 await _beside(server, work)
 
-    with data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext():
+    mine = data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext()
+    with mine, logged_on_stderr():
         asyncio.run(run())
     _say(f"the control plane of cluster {cluster} ended; tasks train on without it")
 

@@ -18,9 +18,14 @@ from unicron.controlplane.replay.spans import Span
 
 if TYPE_CHECKING:  # it takes long to import and is needed only by whoever exports
     from opentelemetry.metrics import CallbackOptions, Counter, Histogram
+    from opentelemetry.sdk.metrics.export import (
+        MetricExporter,
+        MetricExportResult,
+        MetricsData,
+    )
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +119,27 @@ def _resource(cluster: str, instance: str, version: str) -> "Resource":
     return Resource.create({key: value for key, value in ours.items() if key not in said})
 
 
+class _Outage:
+    """Tells once that the collector takes nothing of a signal any more, and once that it does."""
+
+    def __init__(self, signal: str) -> None:
+        self._signal = signal
+        self._out = False
+
+    def came(self, result: "SpanExportResult | MetricExportResult") -> None:
+        """Such was the end of an export, after whatever it was tried again."""
+        out = result.name != "SUCCESS"
+        if out and not self._out:
+            log.warning(
+                "no %s reach the collector that the OTEL_ variables name; these are lost, later "
+                "ones are sent as they come",
+                self._signal,
+            )
+        elif self._out and not out:
+            log.warning("%s reach the collector again", self._signal)
+        self._out = out
+
+
 # --- Traces --------------------------------------------------------------------------------------
 
 
@@ -123,6 +149,7 @@ class _Traces:
     def __init__(self, resource: "Resource", *, export: bool) -> None:
         self._resource = resource
         self._exporter: SpanExporter | None = _span_exporter() if export else None
+        self._outage = _Outage("traces")
         self._waiting: queue.Queue[Callable[[], tuple[Span, ...]] | None]
         self._waiting = queue.Queue(_WAITING_MAX)
         self._thread = threading.Thread(target=self._run, name="unicron-traces", daemon=True)
@@ -148,7 +175,7 @@ class _Traces:
             return
         made = [_readable(span, self._resource) for span in spans]
         for start in range(0, len(made), _BATCH):
-            self._exporter.export(made[start : start + _BATCH])
+            self._outage.came(self._exporter.export(made[start : start + _BATCH]))
 
     def close(self, limit_s: float) -> None:
         """Let the thread finish within the limit, then interrupt it."""
@@ -204,11 +231,10 @@ class _Metrics:
     """Instruments by name, made when they are first needed."""
 
     def __init__(self, resource: "Resource") -> None:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        reader = PeriodicExportingMetricReader(_metric_exporter())
         # Its end at exit isn't bounded; ours is.
         self._provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         self._meter = self._provider.get_meter(names.SCOPE)
@@ -241,3 +267,21 @@ class _Metrics:
 
     def close(self, limit_s: float) -> None:
         self._provider.shutdown(timeout_millis=limit_s * 1000)
+
+
+def _metric_exporter() -> "MetricExporter":
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    outage = _Outage("metrics")
+
+    class Told(OTLPMetricExporter):
+        """Notes how each export ended; nobody else sees it."""
+
+        def export(
+            self, metrics_data: "MetricsData", timeout_millis: float | None = 10_000, **more: object
+        ) -> "MetricExportResult":
+            result = super().export(metrics_data, timeout_millis, **more)
+            outage.came(result)
+            return result
+
+    return Told()
