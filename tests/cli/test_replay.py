@@ -39,12 +39,21 @@ def test_the_state_at_a_sequence(cli, log):
     done = cli("replay", "--log", log, "--until", "#28")
     assert done.exit_code == 0
     golden("replay_until.txt", done.stdout)
+    status = cli("status", "--log", log, "--at", 28).stdout
+    assert status.partition("\nnext: ")[0] in done.stdout
+
+
+def test_the_state_up_to_which_a_forged_log_was_folded(cli, log, forged):
+    done = cli("replay", "--log", log, "--verify", "--until", forged + 3)
+    assert done.exit_code == 1
+    assert f"\ncluster c at #{forged - 1}: " in done.stdout
 
 
 def test_the_state_before_the_first_event(cli, log):
     done = cli("replay", "--log", log, "--until", "0")
     assert done.exit_code == 0
-    assert "state at #0: cluster -, leader nobody" in done.stdout
+    assert "cluster c at #0 of 41: " in done.stdout
+    assert "\nnobody leads" in done.stdout
 
 
 def test_as_json(cli, log, story):

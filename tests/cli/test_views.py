@@ -193,7 +193,6 @@ MODULES = (
     "events_command",
     "status_command",
     "replay_command",
-    "state_text",
 )
 REPLAYS = (("replay", "--verify"), ("replay", "--until", "60"))
 

@@ -33,12 +33,14 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """What came of it. `log_events`: entries that the log holds, None if they weren't counted."""
+    """What came of it. `log_events`: entries that the log holds, None if they weren't counted.
+    `told`: those up to --until, if that was given."""
 
     log: "OpenLog"
     report: "ReplayReport"
     state: "ClusterState"
     log_events: int | None
+    told: "tuple[Recorded, ...]"
 
 
 @click.command()
@@ -114,11 +116,15 @@ def _replay(asked: Asked) -> Replayed:
     from unicron.events import Recorded
 
     read = 0
+    told: list[Recorded] = []
 
     def counted() -> "Iterator[Recorded | StateDigest]":
         nonlocal read
         for item in items:
-            read += isinstance(item, Recorded)
+            if isinstance(item, Recorded):
+                read += 1
+                if asked.until is not None and item.seq <= asked.until:
+                    told.append(item)
             yield item
 
     with _opened(asked, "verify" if asked.verify else "replay") as (opened, items):
@@ -131,7 +137,8 @@ def _replay(asked: Asked) -> Replayed:
             for _ in everything:
                 pass
             total = read
-    return Replayed(log=opened, report=report, state=state, log_events=total)
+    upto = tuple(told[: report.last_seq])
+    return Replayed(log=opened, report=report, state=state, log_events=total, told=upto)
 
 
 def _as_json(asked: Asked, done: Replayed, written: "Exported | None") -> str:
@@ -164,11 +171,18 @@ def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
         lines += [_hung_at(2, "", line) for line in _divergence(report.divergence)]
     lines += ["", *(_hung_at(11, name, text) for name, text in _counts(done))]
     if asked.until is not None:
-        from unicron.controlplane.cli.state_text import state_lines
-
-        lines += ["", *state_lines(done.state)]
+        lines += ["", *_state(done)]
     lines += ["", f"next: {_next(log, report)}"]
     return "\n".join(lines)
+
+
+def _state(done: Replayed) -> list[str]:
+    """The cluster as `unicron status --at` shows it."""
+    from unicron.controlplane.cli.status_command import cluster_lines
+    from unicron.controlplane.replay import IncidentBook
+
+    view = IncidentBook(done.told).cluster(done.log_events or len(done.told))
+    return cluster_lines(view, done.log.cluster)
 
 
 def _hung_at(indent: int, name: str, text: str) -> str:

@@ -41,24 +41,26 @@ def _cluster(opened: "Opened", view: "ClusterView") -> str:
     from unicron.controlplane.cli.opened import next_lines
     from unicron.controlplane.replay.story import NextCommand
 
+    worst = min(view.incidents, key=lambda i: i.severity, default=None)
+    arguments = ("audit",) if worst is None else ("audit", worst.id)
+    commands = (NextCommand(arguments=arguments, about="what happened"),)
+    return "\n".join([*cluster_lines(view, opened.log.cluster), *next_lines(opened, commands)])
+
+
+def cluster_lines(view: "ClusterView", name: str) -> list[str]:
+    """The cluster on one screen; `name` is what it is called before the log says so."""
     upto = f"#{number(view.at_seq)}"
     if view.at_seq < view.last_seq:
         upto += f" of {number(view.last_seq)}"
     when = f", {utc(view.at_ns)} UTC" if view.at_seq else ""
     leader = f"{view.leader} leads since #{number(view.term)}" if view.term else "nobody leads"
     lines = [
-        hung(
-            f"cluster {view.cluster or opened.log.cluster} at {upto}: {view.headline}", 2, width()
-        ),
+        hung(f"cluster {view.cluster or name} at {upto}: {view.headline}", 2, width()),
         hung(f"{leader}{when}; log lag {_lag(view.log_lag_ms)}", 2, width()),
     ]
     for text in (_incidents(view), _tasks(view), _nodes(view), _workers(view)):
         lines += ["", text] if text else []
-    lines += ["", *_desk(view), *_counts(view)]
-    worst = min(view.incidents, key=lambda i: i.severity, default=None)
-    arguments = ("audit",) if worst is None else ("audit", worst.id)
-    commands = (NextCommand(arguments=arguments, about="what happened"),)
-    return "\n".join([*lines, *next_lines(opened, commands)])
+    return [*lines, "", *_desk(view), *_counts(view)]
 
 
 def _lag(ms: int | None) -> str:
