@@ -2,6 +2,7 @@
 real browser, where there is one."""
 
 import http.server
+import json
 import os
 import shutil
 import stat
@@ -119,7 +120,8 @@ def test_where_a_page_cannot_go(cli, log, arguments, said):
     done = cli("audit", "--log", log, *arguments)
     assert done.exit_code == 2
     assert said in done.stderr
-    assert done.stdout == ""
+    assert done.stdout == "" or json.loads(done.stdout)["code"] == "E-USAGE"
+    assert (done.stdout == "") is ("--json" not in arguments)
 
 
 def test_a_page_that_cannot_be_written_leaves_what_was_there(cli, log, monkeypatch):
