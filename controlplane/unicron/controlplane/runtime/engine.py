@@ -96,6 +96,7 @@ class Engine:
         #: The last entry that stood in the log when this instance began.
         self._history = Sequence(0)
         self._timers = Timers()
+        self._waited = (self.state, deadlines(self.state))
         self._moved = anyio.Event()
         self._resender = Resender()
         self._problems: dict[Sequence, PlanProblem] = {}
@@ -285,12 +286,18 @@ class Engine:
                 await self._writer.write(opinion)
             for seen in self.progress.opinions(self.state, now):
                 await self._writer.write(seen)
-            self._timers.update(deadlines(self.state), now)
+            self._timers.update(self._waits(), now)
             for key, limit in self._timers.due(now):
                 await self._writer.write(
                     DeadlinePassed(key=key, limit_ms=limit),
-                    still=lambda key=key: key in deadlines(self.state),  # type: ignore[misc]
+                    still=lambda key=key: key in self._waits(),  # type: ignore[misc]
                 )
+
+    def _waits(self) -> dict[str, int]:
+        """The limits of the newest state, worked out once for each."""
+        if self._waited[0] is not self.state:
+            self._waited = (self.state, deadlines(self.state))
+        return self._waited[1]
 
     def _on_beat(self, beat: Beat) -> None:
         self.monitor.heard(beat, self._now_ms())

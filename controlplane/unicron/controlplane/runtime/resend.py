@@ -24,6 +24,7 @@ class Resender:
         self._told: dict[str, int] = {}
         self._asked: set[str] = set()
         self._said: dict[OpenOrder, int] = {}
+        self._open: tuple[ClusterState | None, tuple[OpenOrder, ...]] = (None, ())
 
     def taken(self, decision: Recorded, state: ClusterState) -> None:
         """A decision was folded; the newest are kept at hand."""
@@ -55,7 +56,11 @@ class Resender:
     def due(self, state: ClusterState, now_ms: int) -> list[Sequence]:
         """Sequences of what is to be said now."""
         asked, self._asked = self._asked, set()
-        orders = [*open_orders(state), *self._lost(state, asked)]
+        if self._open[0] is not state:
+            self._open = (state, open_orders(state))
+        orders = [*self._open[1], *self._lost(state, asked)] if asked else self._open[1]
+        if not orders and not self._said:
+            return []
         self._said = {o: self._said.get(o, now_ms) for o in orders}
         found = []
         for order in orders:

@@ -1,5 +1,6 @@
 """Many runs: each seed run and audited, on several cores, with what they found."""
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -47,8 +48,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def examine(options: Options, auditor: Auditor) -> tuple[Outcome, Result]:
     """Run it through its three phases."""
-    logging.getLogger("unicron").setLevel(logging.CRITICAL + 1)  # its trace tells all there is
-    outcome = simulation.run(options)
+    with _quiet():
+        outcome = simulation.run(options)
     found = [Finding(name=v.invariant, what=v.what, seq=v.seq) for v in outcome.violations]
     code = VIOLATED if found else CLEAN
     if outcome.stuck:
@@ -71,6 +72,18 @@ def examine(options: Options, auditor: Auditor) -> tuple[Outcome, Result]:
         code=code,
         violations=tuple(found),
     )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is logged: the trace tells all there is."""
+    ours = logging.getLogger("unicron")
+    before = ours.level
+    ours.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        ours.setLevel(before)
 
 
 _auditor: Auditor | None = None

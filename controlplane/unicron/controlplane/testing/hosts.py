@@ -55,6 +55,7 @@ class Host:
         self._announced = False
         self.name, self.devices, self.skew_ns = name, devices, skew_ns
         self.store_port = 0
+        self.mended_s = 0.0
         self.incarnation = Incarnation(0)
         self.up = self.is_cut = False
         #: Its beats get lost, and nothing else.
@@ -272,7 +273,7 @@ class Host:
     def mend(self) -> None:
         """It reaches the log again."""
         if self.is_cut:
-            self.is_cut = False
+            self.is_cut, self.mended_s = False, self._loop.time()
             for client in self._clients():
                 client.connect()
 

@@ -33,10 +33,10 @@ _WEIGHTS = {
     "repeat": 3,
     "old-order": 4,
     "unknown": 1,
-    "crash": 2,
+    "crash": 1.2,
     "stop": 2,
     "cut-control": 2,
-    "second": 1,
+    "second": 0.7,
     "solver": 4,
     "submit": 2,
 }
@@ -61,7 +61,7 @@ def options_of(seed: int) -> Options:
     """The run of a seed. Swarm: each seed leaves out some kinds and favours others."""
     rng = random.Random(f"{seed}:options")
     nodes = rng.randint(3, 7)
-    faults_ms = rng.choice([160_000, 220_000, 280_000])
+    faults_ms = rng.choice([160_000, 210_000, 270_000])
     micro_batch_ms = rng.choice([150, 300, 500])
     return Options(
         seed=seed,

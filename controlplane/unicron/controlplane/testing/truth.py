@@ -58,9 +58,11 @@ class Truth:
                     yield "no_innocent_is_blamed", f"{worker} is well: {body.evidence}"
 
     def _was_well(self, node: str) -> bool:
-        if _in_trouble(self._sim.hosts[node]):
+        host, now = self._sim.hosts[node], self._sim.now_s
+        if _in_trouble(host):
             return False
-        return self._sim.now_s - self._trouble_s.get(node, self._sim.now_s) > _MEMORY_S
+        # A short cut may lie between two looks.
+        return now - max(self._trouble_s.get(node, now), host.mended_s) > _MEMORY_S
 
 
 def _is_calm(weather: Weather) -> bool:

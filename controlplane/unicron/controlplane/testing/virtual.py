@@ -4,7 +4,8 @@ Nothing in it depends on the machine: the same program makes the same steps in t
 """
 
 import asyncio
-import selectors
+import heapq
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar
@@ -15,35 +16,23 @@ T = TypeVar("T")
 EPOCH_NS = 1_767_225_600_000_000_000
 
 
-#: Far below anything that is timed here, and above what a float can't tell apart.
-_TIE_S = 1e-13
-
-
 class NothingLeft(Exception):
     """Everybody waits, and nothing will ever happen: the program under test is stuck."""
 
 
-class _Jump(selectors.DefaultSelector):
-    """Instead of waiting for a file, let the time pass. No file ever becomes ready."""
-
-    loop: "VirtualLoop"
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise NothingLeft("everybody waits for somebody else")
-        self.loop.pass_time(timeout)
-        return []
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its time() starts at 0 and passes only when nothing else can happen."""
+    """Its time() starts at 0 and passes only when nothing else can happen.
+
+    It keeps its timers itself: what is due at the same time comes in the order in which it was
+    asked for, which asyncio's heap leaves open, and no file is ever looked at.
+    """
 
     def __init__(self) -> None:
+        super().__init__()
         self._now_s = 0.0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._calls = 0
-        selector = _Jump()
-        selector.loop = self
-        super().__init__(selector)
+        self._due: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
 
     def time(self) -> float:
         return self._now_s
@@ -55,14 +44,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As ever, but what is due at the same time comes in the order in which it was asked for:
-        asyncio's heap leaves that open, so that one more timer would reshuffle others."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._calls += 1
-        return super().call_at(when + self._calls * _TIE_S, callback, *args, context=context)
+        heapq.heappush(self._timers, (when, self._calls, handle))
+        return handle
 
-    def pass_time(self, seconds: float) -> None:
-        """Nothing happens for so long."""
-        self._now_s += seconds
+    def _run_once(self) -> None:
+        """What run_forever() does again and again."""
+        due, timers = self._due, self._timers
+        if not due:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise NothingLeft("everybody waits for somebody else")
+            self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= self._now_s:
+            due.append(heapq.heappop(timers)[2])
+        for _ in range(len(due)):
+            handle = due.popleft()
+            if not handle.cancelled():
+                handle._run()
 
 
 def run(main: Callable[[], Coroutine[None, None, T]]) -> T:
