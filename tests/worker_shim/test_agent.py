@@ -1,5 +1,6 @@
 """An agent from end to end: real processes, a real log; the workers are stubs."""
 
+import asyncio
 import json
 import os
 import signal
@@ -134,6 +135,10 @@ async def test_a_worker_is_started_once_killed_and_reported(node):
     assert (began["devices"], began["store_port"] > 0) == (2, True)
     at = await node.start_worker()
     started = await node.fact("worker.started")
+    for _ in range(200):  # a process names itself a moment after it was started
+        if alive_with(f"unicron: worker {node.name}/0 t"):
+            break
+        await asyncio.sleep(0.05)
     assert alive_with(f"unicron: worker {node.name}/0 t") == [started["pid"]]
     with Breakpoint(str(node.home / "w0.1.page")) as injector:
         injector.arm(Phase.FORWARD)
