@@ -5,7 +5,6 @@ import pytest
 from tests.cli.conftest import golden
 from tests.core.story import running
 from tests.replay.histories import night
-from unicron import events as ev
 from unicron.controlplane.core.verdict import Verdict
 from unicron.controlplane.replay import IncidentBook
 
@@ -127,21 +126,7 @@ def _verdict(envelope):
 
 def test_hostile_text_in_the_log_commands_no_terminal(cli):
     story = running(1)
-    worker = story.state.workers["n1/1"]
-    story.fact(
-        "worker/n1/1",
-        worker.incarnation,
-        ev.ExceptionReported(
-            task=worker.task,
-            worker=worker.worker,
-            incarnation=worker.incarnation,
-            generation=1,
-            iteration=1,
-            phase="forward",
-            kind="software",
-            message="\x1b]0;owned\x07\n</script>\r\u202e",
-        ),
-    )
+    story.raises("n1/1", "software", "\x1b]0;owned\x07\n</script>\r\u202e")
     story.settle()
     story.history(Path("hostile.ndjson"))
     for arguments in (["audit"], ["audit", "inc"], ["replay", "--until", str(story.state.seq)]):

@@ -16,7 +16,6 @@ import pytest
 from tests.core.story import running
 from tests.replay.histories import night
 from tests.replay.pages import drawn, every, parsed, text
-from unicron import events as ev
 
 _ONCE = ("--virtual-time-budget=1000", "--dump-dom")
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), None)
@@ -153,21 +152,7 @@ def test_a_log_without_incidents(cli):
 def hostile(message):
     """A worker raised this."""
     story = running(1)
-    worker = story.state.workers["n1/1"]
-    story.fact(
-        "worker/n1/1",
-        worker.incarnation,
-        ev.ExceptionReported(
-            task=worker.task,
-            worker=worker.worker,
-            incarnation=worker.incarnation,
-            generation=1,
-            iteration=1,
-            phase="forward",
-            kind="software",
-            message=message,
-        ),
-    )
+    story.raises("n1/1", "software", message)
     story.settle()
     return story
 

@@ -211,21 +211,7 @@ def test_80_columns_on_a_terminal_and_whole_lines_in_a_pipe(cli, lost, monkeypat
 
 def test_hostile_text_stays_on_its_line_everywhere(cli):
     story = running(1)
-    worker = story.state.workers["n1/1"]
-    story.fact(
-        "worker/n1/1",
-        worker.incarnation,
-        ev.ExceptionReported(
-            task=worker.task,
-            worker=worker.worker,
-            incarnation=worker.incarnation,
-            generation=1,
-            iteration=1,
-            phase="forward",
-            kind="software",
-            message="\x1b]0;owned\x07\n</script>\r\u202e\x9b2J",
-        ),
-    )
+    story.raises("n1/1", "software", "\x1b]0;owned\x07\n</script>\r\u202e\x9b2J")
     story.settle()
     story.history(Path("hostile.ndjson"))
     seq = next(r.seq for r in story.log if isinstance(r.envelope.body, ev.ExceptionReported))

@@ -277,6 +277,24 @@ class Story:
             ),
         )
 
+    def raises(self, name: str, kind: str, message: str) -> None:
+        """The worker's training step raises, in the first iteration of generation 1."""
+        worker = self.state.workers[name]
+        self.fact(
+            f"worker/{name}",
+            worker.incarnation,
+            ev.ExceptionReported(
+                task=worker.task,
+                worker=worker.worker,
+                incarnation=worker.incarnation,
+                generation=ev.Generation(1),
+                iteration=1,
+                phase="forward",
+                kind=kind,
+                message=message,
+            ),
+        )
+
     def lose(self, node: str) -> None:
         """Power off: the connections of the agent and of all its workers close, and stay so."""
         self.cut(node)

@@ -106,20 +106,7 @@ def test_a_new_life_and_a_node_in_good_standing_are_told_nothing():
 
 def test_a_sick_node_that_was_never_lost_is_told_of_no_loss():
     story = running()
-    story.fact(
-        "worker/n2/0",
-        1,
-        ev.ExceptionReported(
-            task="gpt",
-            worker="n2/0",
-            incarnation=1,
-            generation=1,
-            iteration=1,
-            phase="forward",
-            kind="cuda.ecc",
-            message="a bit fell over",
-        ),
-    )
+    story.raises("n2/0", "cuda.ecc", "a bit fell over")
     story.settle()
     assert story.state.nodes["n2"].status == "isolated"
     resender = fed(story)

@@ -179,14 +179,22 @@ def admitted(state: ClusterState, at: Sequence, body: NodeAdmitted) -> ClusterSt
     return want_plan(with_node(state, to_node(node, "healthy", at)), at, f"{body.node} joined")
 
 
+def may_return(node: NodeState) -> bool:
+    """Does anything keep it or one of its devices apart that an operator can end? One that was
+    lost comes back by itself, when its agent does."""
+    if node.status == "healthy":
+        return bool(node.given_up)
+    return node.status == "isolated" and not node.reason.startswith(LOST)
+
+
 def returned(state: ClusterState, at: Sequence, body: NodeReturned) -> ClusterState | None:
     """An operator says the node is well again. Who could not be stopped there gets another try."""
     node = state.nodes.get(body.node)
-    if node is not None and node.given_up and node.status == "healthy":
+    if node is None or not may_return(node):
+        return None
+    if node.status == "healthy":
         state = with_node(state, replace(node, given_up=()))
         return want_plan(state, at, f"{body.node} is well again")
-    if node is None or node.status != "isolated" or node.reason.startswith(LOST):
-        return None
     for worker in state.workers.values():
         if worker.node == body.node and worker.overdue:
             state = with_worker(state, replace(worker, overdue=False))
@@ -198,18 +206,19 @@ def returned(state: ClusterState, at: Sequence, body: NodeReturned) -> ClusterSt
 
 
 def _workers_gone(state: ClusterState, node: NodeId, at: Sequence, why: str) -> ClusterState:
-    for worker in [w for w in state.workers.values() if _lives_on(w, node)]:
+    for worker in workers_on(state, node):
         state = with_worker(state, to_status(worker, "lost"))
         state = break_generation(state, worker.task, worker.worker, at, why)
     return state
 
 
 def _tasks_on(state: ClusterState, node: NodeId) -> list[TaskId]:
-    return sorted({w.task for w in state.workers.values() if _lives_on(w, node)})
+    return sorted({w.task for w in workers_on(state, node)})
 
 
-def _lives_on(worker: WorkerState, node: NodeId) -> bool:
-    return worker.node == node and worker.status in tables.ALIVE
+def workers_on(state: ClusterState, node: NodeId) -> list[WorkerState]:
+    """The node's workers whose process exists or may exist."""
+    return [w for w in state.workers.values() if w.node == node and w.status in tables.ALIVE]
 
 
 # --- Connections --------------------------------------------------------------------------------
@@ -228,7 +237,7 @@ def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -
         return _in_company(state)
     if not _is_ours(state, body.client):
         return state
-    server, _, number = known.removeprefix("-").removeprefix("~").rpartition("/")
+    server, _, number = _key(known).rpartition("/")
     if known and server == body.server and body.client_number <= int(number):
         return state
     return replace(state, connections=put(state.connections, body.client, key))
@@ -243,9 +252,14 @@ def _in_company(state: ClusterState) -> ClusterState:
         return state
     for node in off:
         client = client_name("agent", node.node, node.incarnation)
-        key = state.connections[client].removeprefix("-").removeprefix("~")
-        state = replace(state, connections=put(state.connections, client, f"-~{key}"))
+        key = f"-~{_key(state.connections[client])}"
+        state = replace(state, connections=put(state.connections, client, key))
     return state
+
+
+def _key(known: str) -> str:
+    """``server/number``, whether the connection is open, closed, or closed with most."""
+    return known.removeprefix("-").removeprefix("~")
 
 
 def _is_ours(state: ClusterState, client: str) -> bool:
@@ -277,16 +291,12 @@ def cut_off(state: ClusterState, node: NodeState) -> str:
     "". A worker that is starting had none yet: it neither speaks for the node nor against it."""
     if not closed(state, "agent", node.node, node.incarnation):
         return ""
-    workers = [
-        (w.worker, w.incarnation)
-        for w in state.workers.values()
-        if w.node == node.node and w.status in tables.ALIVE
-    ]
+    workers = [(w.worker, w.incarnation) for w in workers_on(state, node.node)]
     gone = any(closed(state, "worker", *life) for life in workers)
     if not gone or any(is_open(state, "worker", *life) for life in workers):
         return ""
     client = client_name("agent", node.node, node.incarnation)
-    return state.connections[client].removeprefix("-").removeprefix("~")
+    return _key(state.connections[client])
 
 
 def closed_with_most(state: ClusterState, node: NodeState) -> bool:

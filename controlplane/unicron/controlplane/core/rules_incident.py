@@ -7,6 +7,7 @@ from unicron.controlplane.core.fold_node import (
     closed_with_most,
     cut_off,
     is_open,
+    workers_on,
 )
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
@@ -53,9 +54,7 @@ def _second_path(state: ClusterState, node: NodeState) -> tuple[str, tuple[Seque
         return None
     if node.confirmed:
         return f"{node.reason}, and nothing spoke for it", (node.since,)
-    workers = [
-        w for w in state.workers.values() if w.node == node.node and w.status in tables.ALIVE
-    ]
+    workers = workers_on(state, node.node)
     heard = any(is_open(state, "worker", w.worker, w.incarnation) for w in workers)
     if _agent_closed(state, node) and not heard:
         return f"{node.reason}, and its connections closed", (node.since,)

@@ -13,8 +13,11 @@ def usable(state: ClusterState, node: str) -> bool:
 
 def devices(node: NodeState) -> tuple[int, ...]:
     """Its devices that may be planned with."""
-    offered = range(min(node.devices, limits.NODE_DEVICES_MAX))
-    return tuple(d for d in offered if d not in node.given_up)
+    return tuple(d for d in _offered(node) if d not in node.given_up)
+
+
+def _offered(node: NodeState) -> range:
+    return range(min(node.devices, limits.NODE_DEVICES_MAX))
 
 
 def fits(state: ClusterState, node: NodeId, device: int) -> bool:
@@ -22,8 +25,7 @@ def fits(state: ClusterState, node: NodeId, device: int) -> bool:
     if not usable(state, node):
         return False
     found = state.nodes[node]
-    offered = min(found.devices, limits.NODE_DEVICES_MAX)
-    return 0 <= device < offered and device not in found.given_up
+    return device in _offered(found) and device not in found.given_up
 
 
 def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:

@@ -13,7 +13,7 @@ import anyio
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.fold import digest, fold
-from unicron.controlplane.core.fold_node import LOST
+from unicron.controlplane.core.fold_node import may_return
 from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
@@ -262,11 +262,7 @@ class Engine:
 
     def _is_apart(self, node: NodeId) -> bool:
         known = self.state.nodes.get(node)
-        if known is None:
-            return False
-        lost = known.reason.startswith(LOST)  # it comes back by itself, when its agent does
-        isolated = known.status == "isolated" and not lost
-        return isolated or (known.status == "healthy" and bool(known.given_up))
+        return known is not None and may_return(known)
 
     # --- limits, beats, orders, plans -----------------------------------------------------------
 
