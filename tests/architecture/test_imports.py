@@ -8,7 +8,8 @@ import pytest
 from tests.architecture.sources import REPO, imports, is_within, modules
 
 PURE_PLANNER = tuple(
-    f"unicron.planner.{name}" for name in ("problem", "plan", "local", "check", "cost", "errors")
+    f"unicron.planner.{name}"
+    for name in ("problem", "validation", "plan", "local", "check", "cost", "errors")
 )
 
 VIEWS = ("story", "summary", "steps", "phrases.names", "units")

@@ -14,7 +14,8 @@ from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.local import local_plan
 from unicron.planner.objective import merit
-from unicron.planner.problem import NodeSupply, PlanProblem, Slot, validate
+from unicron.planner.problem import NodeSupply, PlanProblem, Slot
+from unicron.planner.validation import validate
 
 ONE_SIZE, MIXED = (1,), (1, 2, 4)
 

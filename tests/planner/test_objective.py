@@ -31,7 +31,7 @@ from unicron.planner.objective import (
     prune,
     stages,
 )
-from unicron.planner.problem import EXACT_MAX
+from unicron.planner.validation import EXACT_MAX
 
 # Weight 1.5, 200 GFLOP/s on two devices, 30 s of change-over, 1000 s to run.
 TASK = running(

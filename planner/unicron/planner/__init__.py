@@ -8,7 +8,7 @@ from unicron.planner.errors import BadProblem, PlannerBug, PlannerError, SolverM
 from unicron.planner.explain import explain, explain_data
 from unicron.planner.local import local_plan
 from unicron.planner.plain import problem_from, read_problem
-from unicron.planner.plan import Assignment, Plan, encode_plan
+from unicron.planner.plan import Assignment, Plan, Transfer, encode_plan
 from unicron.planner.planner import Method, Planner
 from unicron.planner.problem import (
     Layout,
@@ -17,10 +17,11 @@ from unicron.planner.problem import (
     PlanProblem,
     Slot,
     TaskDemand,
+    TenantQuota,
     digest,
     encode,
-    validate,
 )
+from unicron.planner.validation import validate
 
 __all__ = [
     "Assignment",
@@ -37,6 +38,8 @@ __all__ = [
     "Slot",
     "SolverMissing",
     "TaskDemand",
+    "TenantQuota",
+    "Transfer",
     "Violation",
     "check",
     "digest",

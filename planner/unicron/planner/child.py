@@ -17,7 +17,8 @@ import msgspec
 from unicron.planner.cpsat import solve
 from unicron.planner.errors import BadProblem
 from unicron.planner.plan import encode_plan
-from unicron.planner.problem import PlanProblem, validate
+from unicron.planner.problem import PlanProblem
+from unicron.planner.validation import validate
 
 
 def answer(request: bytes) -> bytes:

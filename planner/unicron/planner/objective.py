@@ -18,7 +18,8 @@ from math import gcd
 import msgspec
 
 from unicron.planner.plan import Assignment, Plan
-from unicron.planner.problem import EXACT_MAX, Layout, PlanProblem, Slot, TaskDemand
+from unicron.planner.problem import Layout, PlanProblem, Slot, TaskDemand
+from unicron.planner.validation import EXACT_MAX
 
 TIERS = 5
 

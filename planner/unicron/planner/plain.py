@@ -22,8 +22,9 @@ from unicron.planner.problem import (
     PlanProblem,
     Slot,
     TaskDemand,
-    validate,
+    TenantQuota,
 )
+from unicron.planner.validation import validate
 
 #: What is assumed if the data doesn't say: no log, and a day until the next change.
 _DEFAULTS = {"computed_at": 0, "expected_run_ms": 24 * 3600 * 1000}
@@ -37,6 +38,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     ".tasks[].options[].layout": Layout,
     ".tasks[].current": Layout,
     ".tasks[].placement[]": Slot,
+    ".quotas[]": TenantQuota,
 }
 
 

@@ -8,7 +8,8 @@ from unicron.planner.problem import Layout, Slot
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task gets; `layout` None means parked, and then it has no slots.
+    """What one task gets; `layout` None means parked, and then it has no slots. `kind` is that of
+    the option, "" where that names none.
 
     The position of a slot is the preferred rank: slots that the task holds already keep their
     order and come first, new ones follow. Each run of `tp` slots is one tensor-parallel group.
@@ -16,7 +17,16 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
     task: str
     layout: Layout | None = None
+    kind: str = ""
     slots: tuple[Slot, ...] = ()
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker on `to` gets the training state from the one on `origin`; None: from storage."""
+
+    task: str
+    to: Slot
+    origin: Slot | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +34,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `source` is the method: "local", "dp" or "cpsat". Values are in thousandths of a weighted
     GFLOP/s: `waf_milli` is the weighted throughput once everything runs, `value_gflops_milli` is
-    that less the price of changing over (the objective). `relaxed` names the tasks that should run
-    (`min_devices` > 0) and are parked. `statistics` holds only integers, and no clock times.
+    that less the price of changing over (the objective). `relaxed` names the tasks whose floor
+    (`min_devices`, `min_gflops`) isn't met. `transfers` says where every slot that a task which ran
+    before takes anew gets its state from. `statistics` holds only integers, and no clock times.
     """
 
     source: str
@@ -36,6 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     problem_digest: str
     statistics: tuple[tuple[str, int], ...] = ()
     relaxed: tuple[str, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
 
 
 def encode_plan(plan: Plan) -> bytes:

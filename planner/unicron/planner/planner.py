@@ -11,7 +11,8 @@ from unicron.planner.errors import SolverMissing
 from unicron.planner.explain import explain
 from unicron.planner.local import local_plan
 from unicron.planner.plan import Plan
-from unicron.planner.problem import PlanProblem, validate
+from unicron.planner.problem import PlanProblem
+from unicron.planner.validation import validate
 
 #: "cpsat": the best plan there is; needs ortools, and holds the caller up to seconds. "dp": the
 #: dynamic programme, as good wherever counting devices decides. "local": only tasks that were hit

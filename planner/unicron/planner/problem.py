@@ -1,27 +1,14 @@
 """What a planner is asked: the healthy devices, the tasks, and what each could run.
 
 Plain frozen data with integer units, so that the same problem has the same bytes everywhere; its
-digest goes into every plan. `validate` says whether a problem makes sense, and names the fault.
+digest goes into every plan. Whether a problem makes sense is said by `validation.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from itertools import pairwise
 
 import msgspec
-
-from unicron.planner.errors import BadProblem
-
-# Limits. Together they keep every tie-break sum of `objective.py` below 2**53 (10_000 tasks times
-# 10_000 ranks times 1_000_000 devices is 10**14); the values themselves are bounded per problem.
-TASKS_MAX = 10_000
-NODES_MAX = 200_000
-OPTIONS_MAX = 100_000
-DEVICES_MAX = 1_000_000
-# Doubles are exact up to here, and CP-SAT reports its objective as a double.
-EXACT_MAX = 2**53
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,22 +32,36 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayoutOption(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to run a task, and how fast: T(t, x) of the paper, in GFLOP/s of the whole task."""
+    """One way to run a task, and how fast: T(t, x) of the paper, in GFLOP/s of the whole task.
+
+    `kind`: all its devices are of this kind; "": of any kinds, also mixed, and as fast on each.
+    The options of one task either all name a kind or none does.
+    """
 
     layout: Layout
     throughput_gflops: int
+    kind: str = ""
 
 
 class TaskDemand(msgspec.Struct, frozen=True, kw_only=True):
     """One task: what it may run, what it runs now, and what a change costs it.
 
-    `weight_milli` is the weight times 1000. `min_devices` > 0 means that the task must run: it is
-    parked only if the devices don't suffice, lowest `priority` first (higher numbers are kept
-    longer). `min_devices` = 0 lets the planner park it whenever that pays.
+    `weight_milli` is the weight times 1000. `min_devices` > 0 means that the task must run;
+    `min_gflops` > 0 that it must run at least as fast (what a deadline comes to: see
+    `plain.py`). Both are its *floor*. Where not all floors can be met, those of the lowest
+    `priority` are given up first (higher numbers are kept longer). A task whose floor is given up
+    may run below `min_gflops`, and parks otherwise. Without a floor the planner parks a task
+    whenever that pays.
 
-    `current` and `placement` say what the task holds now, in rank order, healthy or not; both are
-    empty for a task that doesn't run. `hit`: a worker of it failed, so it changes over in any case.
-    `transition_ms` is how long a change-over keeps it from training (D_transition).
+    `current`, `current_kind` and `placement` say what the task holds now, in rank order, healthy or
+    not; all are empty for a task that doesn't run. `hit`: a worker of it failed, so it changes over
+    in any case.
+
+    `transition_ms` is how long a change-over keeps it from training, the movement of state apart
+    (D_transition). `state_bytes` is what a device that is taken anew has to be sent before it can
+    train: weights and optimizer state of one rank.
+
+    `tenant`: whose quotas it counts against. `avoid`: nodes it must not use.
     """
 
     task: str
@@ -69,22 +70,40 @@ class TaskDemand(msgspec.Struct, frozen=True, kw_only=True):
     max_devices: int
     options: tuple[LayoutOption, ...]
     current: Layout | None = None
+    current_kind: str = ""
     placement: tuple[Slot, ...] = ()
     hit: bool = False
     transition_ms: int = 0
+    state_bytes: int = 0
     priority: int = 0
+    min_gflops: int = 0
+    tenant: str = ""
+    avoid: tuple[str, ...] = ()
 
 
 class NodeSupply(msgspec.Struct, frozen=True, kw_only=True):
     """One node and the indexes of its healthy devices.
 
-    `kind` and `rack` don't constrain this version's plans; a task that grows prefers its own kind.
+    `rack` and `segment` (what joins racks: a switch, a pod) say what is near and what fails
+    together; nodes of one rack belong to one segment. `draining`: the node is to be emptied. Its
+    devices are given to nobody and who holds some moves off, but its workers live, so state can be
+    fetched from them.
     """
 
     node: str
     kind: str
     devices: tuple[int, ...]
     rack: str = ""
+    segment: str = ""
+    draining: bool = False
+
+
+class TenantQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks of `tenant` hold at most `max_devices` devices of `kind` (of all kinds: "")."""
+
+    tenant: str
+    max_devices: int
+    kind: str = ""
 
 
 class PlanProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,12 +111,21 @@ class PlanProblem(msgspec.Struct, frozen=True, kw_only=True):
 
     `computed_at` is the log sequence whose state this is. `expected_run_ms` is D_running: how long
     the cluster is expected to run until the next change, over which a change-over is paid off.
+
+    Where failure rates are known, `node_mtbf_ms` is the mean time between failures of one node and
+    `repair_ms` how long one is away; both are 0 if they aren't. They say how D_running changes with
+    the number of nodes, and what a spare is worth. `link_bytes_per_s` is what one device receives
+    state with; 0 means that moving it takes no time worth counting.
     """
 
     computed_at: int
     nodes: tuple[NodeSupply, ...]
     tasks: tuple[TaskDemand, ...]
     expected_run_ms: int
+    quotas: tuple[TenantQuota, ...] = ()
+    node_mtbf_ms: int = 0
+    repair_ms: int = 0
+    link_bytes_per_s: int = 0
 
 
 def encode(problem: PlanProblem) -> bytes:
@@ -108,164 +136,3 @@ def encode(problem: PlanProblem) -> bytes:
 def digest(problem: PlanProblem) -> str:
     """SHA-256 of the canonical JSON, in hexadecimal."""
     return hashlib.sha256(encode(problem)).hexdigest()
-
-
-def validate(problem: PlanProblem) -> None:
-    """Raise `BadProblem` at the first value that makes no sense."""
-    _integer("computed_at", problem.computed_at, 0, EXACT_MAX)
-    _integer("expected_run_ms", problem.expected_run_ms, 1, EXACT_MAX)
-    _count("nodes", problem.nodes, NODES_MAX)
-    _count("tasks", problem.tasks, TASKS_MAX)
-    for i, node in enumerate(problem.nodes):
-        _check_node(f"nodes[{i}]", node)
-    _distinct("nodes", "node", (node.node for node in problem.nodes), "list each node once")
-    for i, task in enumerate(problem.tasks):
-        _check_task(f"tasks[{i}]", task)
-    _distinct("tasks", "task", (task.task for task in problem.tasks), "list each task once")
-    _check_holders(problem.tasks)
-    _check_tensor_sizes(problem.tasks)
-    _check_magnitude(problem)
-
-
-def _check_node(path: str, node: NodeSupply) -> None:
-    _name(f"{path}.node", node.node)
-    _count(f"{path}.devices", node.devices, DEVICES_MAX)
-    for j, device in enumerate(node.devices):
-        _integer(f"{path}.devices[{j}]", device, 0, DEVICES_MAX)
-    _distinct(f"{path}.devices", "device", node.devices, "list each healthy device once")
-
-
-def _check_task(path: str, task: TaskDemand) -> None:
-    _name(f"{path}.task", task.task)
-    _integer(f"{path}.weight_milli", task.weight_milli, 1, EXACT_MAX)
-    _integer(f"{path}.min_devices", task.min_devices, 0, DEVICES_MAX)
-    _integer(f"{path}.max_devices", task.max_devices, 1, DEVICES_MAX)
-    _integer(f"{path}.transition_ms", task.transition_ms, 0, EXACT_MAX)
-    _integer(f"{path}.priority", task.priority, -EXACT_MAX, EXACT_MAX)
-    if type(task.hit) is not bool:
-        raise BadProblem(f"{path}.hit", f"is {task.hit!r}", "give true or false")
-    if task.min_devices > task.max_devices:
-        raise BadProblem(
-            f"{path}.min_devices",
-            f"is {task.min_devices}, above max_devices {task.max_devices}",
-            "lower the minimum or raise the maximum",
-        )
-    _count(f"{path}.options", task.options, OPTIONS_MAX)
-    for j, option in enumerate(task.options):
-        _check_option(f"{path}.options[{j}]", task, option)
-    _distinct(
-        f"{path}.options",
-        "layout",
-        (option.layout for option in task.options),
-        "give one throughput for each layout",
-    )
-    _check_placement(path, task)
-
-
-def _check_layout(path: str, layout: Layout) -> None:
-    _integer(f"{path}.tp", layout.tp, 1, DEVICES_MAX)
-    _integer(f"{path}.pp", layout.pp, 1, DEVICES_MAX)
-    _integer(f"{path}.dp", layout.dp, 1, DEVICES_MAX)
-
-
-def _check_option(path: str, task: TaskDemand, option: LayoutOption) -> None:
-    _check_layout(f"{path}.layout", option.layout)
-    _integer(f"{path}.throughput_gflops", option.throughput_gflops, 1, EXACT_MAX)
-    if not task.min_devices <= option.layout.devices <= task.max_devices:
-        raise BadProblem(
-            f"{path}.layout",
-            f"takes {option.layout.devices} devices, outside {task.min_devices} to "
-            f"{task.max_devices} of task {task.task!r}",
-            "offer only layouts between min_devices and max_devices",
-        )
-
-
-def _check_placement(path: str, task: TaskDemand) -> None:
-    for j, slot in enumerate(task.placement):
-        _name(f"{path}.placement[{j}].node", slot.node)
-        _integer(f"{path}.placement[{j}].device", slot.device, 0, DEVICES_MAX)
-    if task.current is not None:
-        _check_layout(f"{path}.current", task.current)
-    held = 0 if task.current is None else task.current.devices
-    if len(task.placement) != held:
-        raise BadProblem(
-            f"{path}.placement",
-            f"names {len(task.placement)} slots where the current layout takes {held}",
-            "name every slot the task holds, healthy or not, and none if it doesn't run",
-        )
-
-
-def _check_holders(tasks: tuple[TaskDemand, ...]) -> None:
-    holders: dict[Slot, str] = {}
-    for i, task in enumerate(tasks):
-        for j, slot in enumerate(task.placement):
-            if slot in holders:
-                raise BadProblem(
-                    f"tasks[{i}].placement[{j}]",
-                    f"device {slot.node}/{slot.device} is held by {holders[slot]!r} already",
-                    "a device has one holder; correct the placements",
-                )
-            holders[slot] = task.task
-
-
-def _check_tensor_sizes(tasks: tuple[TaskDemand, ...]) -> None:
-    """Packing groups of 2 and 4 into nodes is a matter of counting; groups of 2 and 3 is not."""
-    sizes = sorted({option.layout.tp for task in tasks for option in task.options})
-    for smaller, larger in pairwise(sizes):
-        if larger % smaller:
-            raise BadProblem(
-                "tasks.options.layout.tp",
-                f"tensor parallel sizes {smaller} and {larger} don't divide one another",
-                "offer sizes that do, such as 1, 2, 4, 8",
-            )
-
-
-def _check_magnitude(problem: PlanProblem) -> None:
-    """Refuse problems whose objective could leave the exact range, naming the largest term."""
-    total, largest, culprit = 0, 0, 0
-    for i, task in enumerate(problem.tasks):
-        bound = value_bound(task, problem.expected_run_ms)
-        total += bound
-        if bound > largest:
-            largest, culprit = bound, i
-    if total >= EXACT_MAX:
-        raise BadProblem(
-            f"tasks[{culprit}].weight_milli",
-            f"the objective could reach {total}, of which this task {largest}; 2**53 is the limit",
-            "lower weight_milli, transition_ms or throughputs, or raise expected_run_ms",
-        )
-
-
-def value_bound(task: TaskDemand, expected_run_ms: int) -> int:
-    """The largest magnitude that one task's part of the objective can have."""
-    fastest = max((option.throughput_gflops for option in task.options), default=0)
-    gain = task.weight_milli * fastest
-    return gain + gain * task.transition_ms // expected_run_ms
-
-
-def _integer(path: str, value: object, low: int, high: int) -> None:
-    # A struct built in Python isn't checked by msgspec: NaN, 1.5 and True arrive here as they are.
-    if type(value) is not int:
-        raise BadProblem(path, f"is {value!r}, no integer", "give an integer")
-    if not low <= value <= high:
-        raise BadProblem(path, f"is {value}", f"give an integer from {low} to {high}")
-
-
-def _name(path: str, value: object) -> None:
-    if not isinstance(value, str) or not value:
-        raise BadProblem(path, f"is {value!r}", "give a name")
-
-
-def _count(path: str, items: tuple[object, ...], limit: int) -> None:
-    if not isinstance(items, tuple):
-        raise BadProblem(path, f"is a {type(items).__name__}", "give a tuple")
-    if len(items) > limit:
-        raise BadProblem(path, f"has {len(items)} entries", f"give at most {limit}")
-
-
-def _distinct(path: str, what: str, items: Iterable[object], fix: str) -> None:
-    seen: set[object] = set()
-    for item in items:
-        if item in seen:
-            raise BadProblem(path, f"{what} {item!r} is there twice", fix)
-        seen.add(item)

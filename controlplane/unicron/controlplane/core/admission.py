@@ -7,7 +7,8 @@ from unicron.controlplane.core import limits
 from unicron.controlplane.core.problem import DEVICE_GFLOPS, options_of
 from unicron.events import TaskSpec
 from unicron.planner.errors import BadProblem
-from unicron.planner.problem import PlanProblem, TaskDemand, validate
+from unicron.planner.problem import PlanProblem, TaskDemand
+from unicron.planner.validation import validate
 
 #: Beyond these the planner's work or its integers grow out of hand.
 SIZE_MAX: Final = 2**24
