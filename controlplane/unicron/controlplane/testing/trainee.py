@@ -44,6 +44,8 @@ class Trainee(Training):
         self._patience: asyncio.TimerHandle | None = None
         self._waiting: tuple[str, float] = ("", 0.0)
         self.slowness_percent = 100
+        #: When the newest micro-batch that it began slowly is or was done, on the loop's clock.
+        self.slow_until_s = float("-inf")
         #: The limit of the declared section it is in, or is to enter with its next step.
         self.section_ms = 0
         self._in_section = False
@@ -122,7 +124,10 @@ class Trainee(Training):
             self._in_section = True
             return self.section_ms / 2000
         if self.stage == "compute":
-            return pace.micro_batch_us(self.slowness_percent) / 1e6
+            took_s = pace.micro_batch_us(self.slowness_percent) / 1e6
+            if self.slowness_percent > 100:
+                self.slow_until_s = self._loop.time() + took_s
+            return took_s
         return pace.step_s(self.stage)
 
     def _lose_patience(self) -> None:

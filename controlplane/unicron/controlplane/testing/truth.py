@@ -54,7 +54,7 @@ class Truth:
                 trainee = self._sim.hosts[worker.partition("/")[0]].workers.get(worker)
                 if trainee is None or trainee.life in self._sim.declared:
                     continue
-                if _trains_well(trainee) and self._was_well(trainee.node):
+                if self._trains_well(trainee) and self._was_well(trainee.node):
                     yield "no_innocent_is_blamed", f"{worker} is well: {body.evidence}"
 
     def _was_well(self, node: str) -> bool:
@@ -63,6 +63,12 @@ class Truth:
             return False
         # A short cut may lie between two looks.
         return now - max(self._trouble_s.get(node, now), host.mended_s) > _MEMORY_S
+
+    def _trains_well(self, trainee: "Trainee") -> bool:
+        if not trainee.alive or trainee.hung or trainee.slowness_percent > 100:
+            return False
+        # Three times as slow is as long as a hang takes to be one; what began slowly ends slowly.
+        return self._sim.now_s - trainee.slow_until_s > _MEMORY_S
 
 
 def _is_calm(weather: Weather) -> bool:
@@ -74,7 +80,3 @@ def _in_trouble(host: "Host") -> bool:
     """Something was done to it that others must notice."""
     connected = host.client is not None and host.client.link.up
     return not host.up or host.is_cut or host.mute or not connected
-
-
-def _trains_well(trainee: "Trainee") -> bool:
-    return trainee.alive and not trainee.hung and trainee.slowness_percent == 100
