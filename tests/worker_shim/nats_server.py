@@ -124,6 +124,19 @@ class NatsServer:
         finally:
             await client.close()
 
+    async def say_again(self, sequence):
+        """Repeat an order that stands in the log; its subject there and its bytes."""
+        client = await self.connect()
+        try:
+            stream = subjects.stream_name(CLUSTER)
+            stored = await client.jetstream().get_msg(stream, sequence)
+            order = subjects.order_of(stored.subject)
+            await client.publish(order, stored.data, headers={"Nats-Sequence": str(sequence)})
+            await client.flush()
+            return stored.subject, stored.data
+        finally:
+            await client.close()
+
 
 async def until(condition, limit_s=15.0, what="the condition"):
     """Wait for `condition()`, which may be a coroutine function, to be true; return it."""

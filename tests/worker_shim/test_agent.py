@@ -169,6 +169,22 @@ async def test_a_newer_incarnation_replaces_a_living_one(node):
     assert not is_alive(first["pid"])
 
 
+async def test_an_order_to_an_earlier_life_is_not_obeyed_by_the_next(node):
+    at = await node.start_worker()
+    await node.fact("worker.started")
+    assert node.stop() == 0
+    node.start()
+    await node.fact("agent.started", 2)
+    order = await node.server.say_again(at)  # as a leader does that was frozen meanwhile
+    assert codec.decode(*order).body.incarnation == 1
+    later = await node.start_worker(incarnation=2)
+    assert later > at
+    # Orders are heard one after the other: had the old one been obeyed, its worker came first.
+    await node.fact("worker.started", 2)
+    assert [f["incarnation"] for f in await node.facts("worker.started")] == [1, 2]
+    assert not (node.home / "w0.1.page").exists()
+
+
 async def test_stops_with_and_without_grace(node):
     await node.start_worker()
     await node.fact("worker.started")

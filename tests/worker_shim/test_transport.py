@@ -66,7 +66,7 @@ class Flaky:
         outcome = self.outcomes.pop(0) if self.outcomes else "stored"
         if outcome != "lost":
             self.stored.setdefault(message_id, codec.decode("unicron.c.fact.n1", data))
-        return None if outcome == "stored" else outcome
+        return 100 + len(self.attempts) if outcome == "stored" else outcome
 
 
 async def delivered(flaky, facts):
@@ -85,6 +85,19 @@ async def test_a_fact_is_repeated_under_its_id_until_the_log_has_it():
     first, second = "worker/n1/0:5:1", "worker/n1/0:5:2"
     assert flaky.attempts == [first, first, first, second, second]
     assert [e.source.counter for e in flaky.stored.values()] == [1, 2]
+
+
+async def test_an_order_from_before_its_first_fact_is_not_for_this_life():
+    flaky = Flaky("lost", "no answer, though stored", "stored")
+    facts = FactPublisher(WORKER, flaky)
+    assert not facts.concerns(1_000)  # nobody knows of it yet
+    running = asyncio.create_task(facts.run())
+    for number in range(3):
+        facts.publish(peer_error(number))
+    assert await facts.flush(10)
+    running.cancel()
+    assert len(flaky.attempts) == 5  # stored at 103, 104 and 105
+    assert [facts.concerns(at) for at in (102, 103, 104, 106)] == [False, False, True, True]
 
 
 async def test_a_fact_that_cannot_be_sent_uses_no_number():
@@ -287,8 +300,8 @@ async def test_a_fact_is_in_the_log_once_though_sent_twice(log_server):
     running = asyncio.create_task(transport.run())
     await until(lambda: transport.is_connected)
     data = b'{"id":"x"}'
-    assert await transport._store("x", data) is None
-    assert await transport._store("x", data) is None
+    assert await transport._store("x", data) == 1
+    assert await transport._store("x", data) == 1
     assert ids(await log_server.stored()) == ["x"]
     running.cancel()
     await asyncio.wait([running])

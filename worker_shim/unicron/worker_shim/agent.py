@@ -139,7 +139,8 @@ class Agent:
             os.unlink(self._state_path)
 
     def _on_order(self, sequence: Sequence, envelope: Envelope) -> None:
-        if not self._announced_port:  # before that we don't exist; it will be said again
+        # What isn't for us, or can't be known to be yet; then it will be said again.
+        if not self._transport.facts.concerns(sequence):
             return
         body = envelope.body
         if isinstance(body, NodeLost):

@@ -31,9 +31,9 @@ FACT_LIMIT_BYTES = 512 * 1024
 #: Pause before the next attempt, growing from the first to the last.
 RETRY_FIRST_S, RETRY_LAST_S = 0.02, 1.0
 
-#: One attempt to store (message id, bytes); waits for a connection first. None: the log has it.
-#: Otherwise why that isn't known. Never raises.
-Attempt = Callable[[str, bytes], Awaitable[str | None]]
+#: One attempt to store (message id, bytes); waits for a connection first. The sequence at which the
+#: log has it, or why that isn't known. Never raises.
+Attempt = Callable[[str, bytes], Awaitable[Sequence | str]]
 
 
 class _Waiting:
@@ -72,6 +72,7 @@ class FactPublisher:
         self._work = asyncio.Event()
         self._wake = wake or self._work.set
         self._counter = 0
+        self._born_at: Sequence | None = None
         self.refused = 0
 
     def publish(
@@ -96,6 +97,12 @@ class FactPublisher:
     def waiting(self) -> int:
         """Facts not acknowledged yet."""
         return len(self._spool)
+
+    def concerns(self, order: Sequence) -> bool:
+        """Whether an order at this sequence can be meant for this life: its first fact is in the
+        log, and before the order. An order to an earlier life that is heard late must not be obeyed
+        by one that has no memory of it."""
+        return self._born_at is not None and order > self._born_at
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all facts taken so far are in the log. False: not within the limit."""
@@ -149,12 +156,14 @@ class FactPublisher:
 
     async def _deliver(self, message_id: str, data: bytes) -> None:
         delay, attempts = RETRY_FIRST_S, 0
-        while (problem := await self._attempt(message_id, data)) is not None:
+        while isinstance(outcome := await self._attempt(message_id, data), str):
             attempts += 1
             if attempts in (1, 10, 100):
-                log.warning("%s isn't in the log yet, trying on: %s", message_id, problem)
+                log.warning("%s isn't in the log yet, trying on: %s", message_id, outcome)
             await asyncio.sleep(delay)
             delay = min(2 * delay, RETRY_LAST_S)
+        if self._born_at is None:
+            self._born_at = outcome
 
     def _refuse(self, fact: AnyFact, why: str) -> None:
         self.refused += 1

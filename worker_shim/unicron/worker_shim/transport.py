@@ -175,7 +175,7 @@ class Transport:
         except Exception:
             log.exception("%s: an order's handler failed", self.identity.client)
 
-    async def _store(self, message_id: str, data: bytes) -> str | None:
+    async def _store(self, message_id: str, data: bytes) -> Sequence | str:
         """One publication to the stream, as the publisher wants it."""
         while self._client is None:
             await self._up.wait()
@@ -200,7 +200,7 @@ class Transport:
             request.cancel()
             broken.cancel()
         # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
-        return None if ack.error is None else f"refused by the log: {ack.error}"
+        return Sequence(ack.seq) if ack.error is None else f"refused by the log: {ack.error}"
 
 
 class ThreadTransport:

@@ -23,6 +23,7 @@ from unicron.events import (
     NodeId,
     NodeLost,
     Recorded,
+    Sequence,
     TransitionOrdered,
     WorkerStartOrdered,
     WorkerStopOrdered,
@@ -137,11 +138,11 @@ class Hosting:
             self._nats,
         )
 
-    async def _store(self, node: NodeId, event_id: str, data: bytes) -> str | None:
-        """One attempt to store a fact; why it isn't known to be stored, or None."""
+    async def _store(self, node: NodeId, event_id: str, data: bytes) -> Sequence | str:
+        """One attempt to store a fact: its sequence, or why it isn't known to be stored."""
         subject = subjects.fact(self._log.cluster, node)
         try:
             outcome = await self._log.append(subject, data, event_id, fence=None)
         except LogError as error:
             return str(error)
-        return None if isinstance(outcome, Accepted) else str(outcome)
+        return outcome.seq if isinstance(outcome, Accepted) else str(outcome)

@@ -24,6 +24,7 @@ from unicron.events import (
     NodeId,
     NodeLost,
     Recorded,
+    Sequence,
     TaskId,
     WorkerBeat,
     WorkerExited,
@@ -43,7 +44,7 @@ _FLUSH_LIMIT_S = 3.0
 _EXITS_LIMIT_S = 5.0
 
 #: Store one fact of this node, as unicron.worker_shim.publisher.Attempt.
-Store = Callable[[NodeId, str, bytes], Awaitable[str | None]]
+Store = Callable[[NodeId, str, bytes], Awaitable[Sequence | str]]
 
 
 class NodeLife:
@@ -129,7 +130,7 @@ class NodeLife:
             if not await self._facts.flush(_FLUSH_LIMIT_S):
                 log.error("the log is away; the last facts of %s are lost", self._offer.node)
 
-    async def _attempt(self, message_id: str, data: bytes) -> str | None:
+    async def _attempt(self, message_id: str, data: bytes) -> Sequence | str:
         return await self._store(self._offer.node, message_id, data)
 
     async def _beats(self) -> None:

@@ -84,11 +84,11 @@ class Client:
         if order.envelope is not None:
             self._on_order(order, order.envelope)
 
-    async def _attempt(self, message_id: str, data: bytes) -> str | None:
+    async def _attempt(self, message_id: str, data: bytes) -> Sequence | str:
         try:
             outcome = await self.link.request(
                 lambda: self._server.store(self._subject, data, message_id, None), _ACK_LIMIT_S
             )
         except TimeoutError:
             return "no answer"
-        return None if isinstance(outcome, Accepted) else "refused"
+        return outcome.seq if isinstance(outcome, Accepted) else "refused"

@@ -140,7 +140,9 @@ class Host:
             trainee = self.workers.get(WorkerId(identity.who.removeprefix("worker/")))
             if trainee is not None and trainee.alive and trainee.life[1] == identity.incarnation:
                 trainee.hear(envelope.term, body)
-        elif self.up and self._announced and identity.incarnation == self.incarnation:
+        elif self.up and self.client is not None and identity is self.client.identity:
+            if not self.client.facts.concerns(order.seq):
+                return
             if isinstance(body, WorkerStartOrdered):
                 self._act(supervision.start_ordered(self.table, order.seq, envelope.term, body))
             elif isinstance(body, WorkerStopOrdered):
