@@ -24,6 +24,7 @@ from unicron.planner.problem import (
     TaskDemand,
     TenantQuota,
 )
+from unicron.planner.shorthand import TASK_WORDS, expanded
 from unicron.planner.validation import validate
 
 #: What is assumed if the data doesn't say: no log, and a day until the next change.
@@ -45,14 +46,15 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 def problem_from(data: Mapping[str, object]) -> PlanProblem:
     """A valid problem from dicts, lists, strings, integers and Booleans.
 
-    `computed_at` may be left out (0), `expected_run_ms` too (a day), and a node's `devices` may be
-    a number, which means all from 0 on. Raises `BadProblem` with the path of the first mistake.
+    `computed_at` may be left out (0), `expected_run_ms` too (a day); `shorthand.py` says what can
+    be written shorter. Raises `BadProblem` with the path of the first mistake.
     """
     if not isinstance(data, Mapping):
         raise BadProblem("problem", f"is a {type(data).__name__}", "give a mapping")
-    _refuse_unknown(data, "", "")
+    full = expanded(data)
+    _refuse_unknown(full, "", "")
     try:
-        problem = msgspec.convert(_DEFAULTS | _counted(data), PlanProblem)
+        problem = msgspec.convert(_DEFAULTS | full, PlanProblem)
     except msgspec.ValidationError as error:
         raise _misfit(str(error)) from None
     validate(problem)
@@ -86,24 +88,11 @@ def _refuse_unknown(value: object, shape: str, path: str) -> None:
     for key, item in value.items():
         place = f"{path}.{key}".lstrip(".")
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            words = (*known, *(TASK_WORDS if shape == ".tasks[]" else ()))
+            near = difflib.get_close_matches(str(key), words, n=1)
             fix = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise BadProblem(place, "is no field here", fix)
         _refuse_unknown(item, f"{shape}.{key}", place)
-
-
-def _counted(data: Mapping[str, object]) -> dict[str, object]:
-    """With numbers of devices as their indexes."""
-    nodes = data.get("nodes")
-    if not isinstance(nodes, list | tuple):
-        return dict(data)
-    return {**data, "nodes": [_indexed(node) for node in nodes]}
-
-
-def _indexed(node: object) -> object:
-    if not isinstance(node, Mapping) or type(node.get("devices")) is not int:
-        return node
-    return {**node, "devices": list(range(node["devices"]))}
 
 
 def _misfit(message: str) -> BadProblem:
