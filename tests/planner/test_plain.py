@@ -113,7 +113,7 @@ def _with(path, value):
     "path,value,complaint",
     [
         (["taks"], 1, "taks: is no field here; did you mean tasks?"),
-        (["tasks", 0, "weight"], 1, "tasks[0].weight: is no field here; did you mean weight_milli"),
+        (["tasks", 0, "weigth"], 1, "tasks[0].weigth: is no field here; did you mean weight"),
         (
             ["tasks", 0, "options", 1, "layout", "ep"],
             2,
