@@ -8,6 +8,7 @@ from unicron.planner.objective import Board, Choice, evaluate
 from unicron.planner.placement import place
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import PlanProblem, digest
+from unicron.planner.sources import transfers
 
 
 def finish(
@@ -33,6 +34,7 @@ def finish(
             for assignment in ordered
             if assignment.layout is None and assignment.task in required
         ),
+        transfers=transfers(problem, ordered),
     )
 
 

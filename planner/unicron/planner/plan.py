@@ -11,8 +11,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """What one task gets; `layout` None means parked, and then it has no slots. `kind` is that of
     the option, "" where that names none.
 
-    The position of a slot is the preferred rank: slots that the task holds already keep their
-    order and come first, new ones follow. Each run of `tp` slots is one tensor-parallel group.
+    The position of a slot is the preferred rank, in Megatron's default order (tensor parallel
+    fastest, then data, then pipeline; see `ranks.py`), so each run of `tp` slots is one tensor
+    parallel group, and each run of `tp * dp` one stage of the pipeline. While `tp` and `pp` stay,
+    a slot that is kept stays in its stage if the stage has room; replicas that are kept whole keep
+    their order and come first, then come those that are mended, then new ones.
     """
 
     task: str
@@ -22,7 +25,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
-    """The worker on `to` gets the training state from the one on `origin`; None: from storage."""
+    """The worker on `to` gets training state from the one on `origin`; None: from storage.
+
+    Where tensor or pipeline sizes change, one worker may get parts from several origins.
+    """
 
     task: str
     to: Slot
@@ -35,8 +41,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `source` is the method: "local", "dp" or "cpsat". Values are in thousandths of a weighted
     GFLOP/s: `waf_milli` is the weighted throughput once everything runs, `value_gflops_milli` is
     that less the price of changing over (the objective). `relaxed` names the tasks whose floor
-    (`min_devices`, `min_gflops`) isn't met. `transfers` says where every slot that a task which ran
-    before takes anew gets its state from. `statistics` holds only integers, and no clock times.
+    (`min_devices`, `min_gflops`) isn't met. `transfers` says where every worker of a task that
+    ran before gets the state from that it needs and doesn't hold (see `sources.py`). `statistics`
+    holds only integers, and no clock times.
     """
 
     source: str
