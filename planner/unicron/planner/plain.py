@@ -26,9 +26,10 @@ from unicron.planner.problem import (
 )
 from unicron.planner.shorthand import TASK_WORDS, expanded
 from unicron.planner.validation import validate
+from unicron.planner.whatif import expected_run_ms
 
 #: What is assumed if the data doesn't say: no log, and a day until the next change.
-_DEFAULTS = {"computed_at": 0, "expected_run_ms": 24 * 3600 * 1000}
+_EXPECTED_RUN_MS = 24 * 3600 * 1000
 
 #: Where in the data which struct stands.
 _SHAPES: dict[str, type[msgspec.Struct]] = {
@@ -46,15 +47,16 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 def problem_from(data: Mapping[str, object]) -> PlanProblem:
     """A valid problem from dicts, lists, strings, integers and Booleans.
 
-    `computed_at` may be left out (0), `expected_run_ms` too (a day); `shorthand.py` says what can
-    be written shorter. Raises `BadProblem` with the path of the first mistake.
+    `computed_at` may be left out (0), `expected_run_ms` too (what `node_mtbf_ms` makes of the
+    number of nodes, or a day); `shorthand.py` says what can be written shorter. Raises `BadProblem`
+    with the path of the first mistake.
     """
     if not isinstance(data, Mapping):
         raise BadProblem("problem", f"is a {type(data).__name__}", "give a mapping")
     full = expanded(data)
     _refuse_unknown(full, "", "")
     try:
-        problem = msgspec.convert(_DEFAULTS | full, PlanProblem)
+        problem = msgspec.convert(_defaults(full) | full, PlanProblem)
     except msgspec.ValidationError as error:
         raise _misfit(str(error)) from None
     validate(problem)
@@ -75,6 +77,13 @@ def read_problem(path: Path | str) -> PlanProblem:
         fix = "name a TOML file *.toml; anything else is read as JSON"
         raise BadProblem(str(path), f"is not {kind}: {error}", fix) from None
     return problem_from(data)
+
+
+def _defaults(full: Mapping[str, object]) -> dict[str, object]:
+    run_ms, mtbf_ms, nodes = _EXPECTED_RUN_MS, full.get("node_mtbf_ms"), full.get("nodes")
+    if type(mtbf_ms) is int and mtbf_ms > 0 and isinstance(nodes, list):
+        run_ms = expected_run_ms(len(nodes), mtbf_ms)
+    return {"computed_at": 0, "expected_run_ms": run_ms}
 
 
 def _refuse_unknown(value: object, shape: str, path: str) -> None:
