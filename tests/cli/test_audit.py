@@ -100,6 +100,14 @@ def test_an_incident_that_is_not_there(cli, nightly, log):
     assert "it has 1 incident\n" in cli("audit", "--log", log, "x").stderr
 
 
+@pytest.mark.parametrize("named", ["5", "#5"])
+def test_an_event_is_no_incident(cli, log, named):
+    done = cli("audit", "--log", log, named)
+    assert done.exit_code == 2
+    assert f"{named} is no incident (E-AUDIT-INCIDENT)" in done.stderr
+    assert "unicron why 5" in done.stderr
+
+
 @pytest.mark.parametrize("name,kind", [("gpt", "task"), ("n1", "node"), ("n1/1", "worker")])
 def test_what_is_no_incident_but_something_else(cli, log, name, kind):
     done = cli("audit", "--log", log, name)

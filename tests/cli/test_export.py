@@ -101,6 +101,12 @@ def test_a_log_may_replace_itself(cli, log, story):
     assert list(ev.read_history(Path(log)).events) == story.log
 
 
+@pytest.mark.parametrize("named", ["log.ndjson", "."])
+def test_a_beginning_does_not_replace_the_log(cli, log, named):
+    arguments = ("--log", named, "--until", "5", "--export", log, "--force")
+    assert "is the log that is read" in refused(cli, *arguments, code="E-EXPORT-TARGET")
+
+
 @pytest.mark.parametrize("target", [".", "nowhere/out.ndjson"])
 def test_where_no_file_can_be(cli, log, target):
     refused(cli, "--log", log, "--export", target, code="E-EXPORT-TARGET")

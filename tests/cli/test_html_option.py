@@ -66,6 +66,23 @@ def test_the_page_of_all_incidents_says_what_the_list_says(cli, nightly):
         assert cells in [row[2:] for row in rows]
 
 
+@pytest.mark.parametrize("option", ["--html", "--trace"])
+@pytest.mark.parametrize("named", ["night.ndjson", ".", "./night.ndjson"])
+def test_the_log_itself_is_never_replaced(cli, nightly, option, named):
+    before = Path(nightly).read_bytes()
+    done = cli("audit", "--log", named, option, nightly, "--force")
+    assert done.exit_code == 2
+    assert "is the log that is read (E-EXPORT-TARGET)" in done.stderr
+    assert Path(nightly).read_bytes() == before
+
+
+def test_page_and_trace_have_a_file_each(cli, nightly):
+    done = cli("audit", "--log", nightly, "--html", "x", "--trace", "./x")
+    assert done.exit_code == 2
+    assert "would both be written to x" in done.stderr
+    assert not Path("x").exists()
+
+
 def test_the_same_log_gives_the_same_page(cli, nightly):
     cli("audit", "--log", nightly, "--html", "a.html")
     cli("audit", "--log", nightly, "--html", "b.html")

@@ -1,7 +1,10 @@
 import asyncio
 import json
+import os
 import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,7 @@ import pytest
 from tests.contract.worlds import JetStreamWorld
 from tests.core.story import running
 from unicron import events as ev
-from unicron.controlplane.cli import log_source
+from unicron.controlplane.cli import history_path, log_source
 from unicron.controlplane.cli.log_source import Log, log_arguments, read_log
 from unicron.events import subjects
 
@@ -71,6 +74,70 @@ def test_a_file_that_may_not_be_read(cli, log, monkeypatch):
     done = cli("replay", "--log", log)
     assert done.exit_code == 2
     assert "log.ndjson can't be read (E-CONFIG-FILE)\nPermission denied\n" in done.stderr
+
+
+def test_a_folder_that_may_not_be_entered(cli, log, monkeypatch):
+    """Neither a log in it nor a page into it gives a traceback."""
+    ask = os.stat
+
+    def refused(path, *more, **options):
+        if "shut" in Path(os.fsdecode(path)).parts:
+            raise PermissionError(13, "Permission denied")
+        return ask(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    for arguments in (("--log", "shut/x.ndjson"), ("--log", log, "--html", "shut/x.html")):
+        done = cli("audit", *arguments)
+        assert done.exit_code == 2
+        assert done.stderr.startswith("error: ")
+        assert isinstance(done.exception, SystemExit)
+
+
+def test_a_pipe_that_nobody_writes_into(cli, monkeypatch):
+    monkeypatch.setattr(history_path, "_WRITER_S", 0.2)
+    os.mkfifo("pipe")
+    before = threading.active_count()
+    done = cli("audit", "--log", "pipe")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: nobody writes into pipe (E-CONFIG-FILE)\n")
+    assert threading.active_count() == before
+
+
+def test_a_pipe_whose_writer_comes_late(cli, log):
+    os.mkfifo("pipe")
+    content = Path(log).read_bytes()
+    writer = threading.Timer(0.3, lambda: Path("pipe").write_bytes(content))
+    writer.start()
+    done = cli("replay", "--log", "pipe", "--verify")
+    writer.join()
+    assert done.exit_code == 0
+    assert done.stdout.startswith("+ holds")
+
+
+def test_a_history_on_stdin(log):
+    command = [sys.executable, "-m", "unicron.controlplane.cli", "audit", "--json", "--log"]
+    piped, read = (
+        subprocess.run(
+            [*command, name], check=False, input=Path(log).read_bytes(), capture_output=True
+        )
+        for name in ("-", log)
+    )
+    assert piped.returncode == 0
+    documents = [json.loads(done.stdout) for done in (piped, read)]
+    assert documents[0]["items"] == documents[1]["items"]
+
+
+def test_nothing_is_the_log(cli, log):
+    """An unset variable doesn't read whatever lies in the folder."""
+    done = cli("audit", "--log", "")
+    assert done.exit_code == 2
+    assert "it is empty" in done.stderr
+
+
+def test_an_address_without_a_server(cli):
+    done = cli("audit", "--log", "nats://")
+    assert done.exit_code == 2
+    assert "names no server (E-LOG-ADDRESS)" in done.stderr
 
 
 @pytest.mark.parametrize(

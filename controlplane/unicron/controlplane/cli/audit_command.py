@@ -10,7 +10,7 @@ from unicron.controlplane.cli import options
 from unicron.controlplane.cli.failure import NO, YES
 from unicron.controlplane.cli.html_option import html_option, write_page
 from unicron.controlplane.cli.output import emit, number
-from unicron.controlplane.cli.target import STDOUT, check_target
+from unicron.controlplane.cli.target import STDOUT, check_spares, check_target, same_file
 from unicron.controlplane.cli.trace_option import trace_option, write_traces
 from unicron.events import ConfigError
 
@@ -53,7 +53,7 @@ def audit(
     from unicron.controlplane.cli.opened import open_book
     from unicron.controlplane.replay import Replayer
 
-    _check_targets(html_file, trace_file, force=force, as_json=as_json)
+    _check_targets(log, html_file, trace_file, force=force, as_json=as_json)
     opened = open_book(log, cluster, at)
     chosen = None if incident is None else _find(opened.book, incident)
     report = Replayer(opened.log.events).verify()
@@ -75,7 +75,9 @@ def audit(
     ctx.exit(YES if report.divergence is None else NO)
 
 
-def _check_targets(html: str | None, trace: str | None, *, force: bool, as_json: bool) -> None:
+def _check_targets(
+    log: str, html: str | None, trace: str | None, *, force: bool, as_json: bool
+) -> None:
     """ConfigError if a page or a trace can't go where it should, before anything long begins."""
     given = [("--html", html, "a page"), ("--trace", trace, "a trace")]
     if force and html is None and trace is None:
@@ -84,8 +86,11 @@ def _check_targets(html: str | None, trace: str | None, *, force: bool, as_json:
     to_stdout += [f"{option} -" for option, file, _ in given if file == STDOUT]
     if len(to_stdout) > 1:
         raise click.UsageError(f"{' and '.join(to_stdout[:2])} would both go to stdout")
+    if html is not None and trace is not None and same_file(html, trace):
+        raise click.UsageError(f"--html and --trace would both be written to {html}")
     for _, file, what in given:
         if file is not None and file != STDOUT:
+            check_spares(file, log, what)
             check_target(file, what, force=force)
 
 
@@ -110,6 +115,14 @@ def _find(book: "IncidentBook", wanted: str) -> str:
             why=f"of a {other.kind} there is a chain of causes, and its events",
             fix=f"unicron why {shlex.quote(other.id)}, or unicron events --for "
             f"{shlex.quote(other.id)}",
+            code="E-AUDIT-INCIDENT",
+        )
+    event = wanted.removeprefix("#")
+    if event.isascii() and event.isdigit():
+        raise ConfigError(
+            f"{wanted} is no incident",
+            why="a number is an event, and an event has a chain of causes",
+            fix=f"unicron why {event}: it names the incident that the event belongs to",
             code="E-AUDIT-INCIDENT",
         )
     near = difflib.get_close_matches(wanted, book.ids, n=3, cutoff=0.5)

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -94,7 +95,7 @@ def reading(data: Path) -> tuple[str, str] | None:
     Raises:
         ConfigError: nobody runs on it, so that its log can't be read; or it may not be read.
     """
-    cluster = _owner(data) if data.is_dir() else ""
+    cluster = _owner(data) if os.path.isdir(data) else ""
     if not cluster:
         return None
     try:

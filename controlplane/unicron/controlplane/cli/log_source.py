@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from unicron.controlplane.cli import data_folder
+from unicron.controlplane.cli.history_path import history_in, opened
 from unicron.events import (
     ConfigError,
     HistoryReader,
@@ -82,6 +83,12 @@ def address_of(log: str, cluster: str | None) -> Address | None:
         LogMismatch: the folder is another cluster's.
     """
     if log.startswith(SCHEMES):
+        if not urlsplit(log).hostname:
+            raise ConfigError(
+                f"{_without_secrets(log)} names no server",
+                fix="give nats://host:port",
+                code="E-LOG-ADDRESS",
+            )
         name = cluster or DEFAULT_CLUSTER
         return Address(url=log, cluster=name, shown=_without_secrets(log))
     scheme, is_address, _ = log.partition("://")
@@ -113,11 +120,11 @@ def open_log(log: str, cluster: str | None) -> Iterator[OpenLog]:
         subjects.check_cluster(cluster)
     address = address_of(log, cluster)
     if address is not None:
-        with _open_stream(address) as opened:
-            yield opened
+        with _open_stream(address) as stream:
+            yield stream
     else:
-        with _open_file(_history_in(Path(log)), cluster) as opened:
-            yield opened
+        with _open_file(history_in(log), cluster) as file:
+            yield file
 
 
 def read_log(log: str, cluster: str | None) -> Log:
@@ -135,26 +142,11 @@ def read_log(log: str, cluster: str | None) -> Log:
         return Log(shown=opened.shown, cluster=opened.cluster, birth=opened.birth, events=events)
 
 
-def _history_in(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    found = sorted(p for p in path.iterdir() if p.suffix == ".ndjson" and p.is_file())
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(p.name for p in found[:5])
-    raise ConfigError(
-        f"{path} holds {len(found) or 'no'} history files",
-        why=f"there are {names}" if found else "a history's name ends in .ndjson",
-        fix="give the path of one history file",
-        code="E-CONFIG-FILE",
-    )
-
-
 @contextlib.contextmanager
 def _open_file(path: Path, cluster: str | None) -> Iterator[OpenLog]:
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context(path.open("rb"))
+            file = stack.enter_context(opened(path))
             size = os.fstat(file.fileno()).st_size
             reader = HistoryReader(str(path), file)
         except OSError as error:

@@ -21,6 +21,12 @@ def _note_verbosity(ctx: click.Context, _: click.Parameter, level: int) -> int:
     return level
 
 
+def _log(_: click.Context, __: click.Parameter, log: str) -> str:
+    if not log:  # a variable that isn't set, most likely
+        raise click.BadParameter("it is empty: give a history file, a folder or an address")
+    return log
+
+
 def wants_json(ctx: click.Context) -> bool:
     """Was --json given to the command?"""
     return bool(ctx.meta.get(_JSON, False))
@@ -63,9 +69,10 @@ def log_options(command: F) -> F:
         "--log",
         "log",
         required=True,
+        callback=_log,
         metavar="LOG",
-        help="A history file (or its folder), the data folder of a `unicron up` that runs, or "
-        "nats://host:port.",
+        help="A history file (or its folder, or - for stdin), the data folder of a `unicron up` "
+        "that runs, or nats://host:port.",
     )
     return log(cluster(command))
 

@@ -10,6 +10,7 @@ import click
 from unicron.controlplane.cli import options
 from unicron.controlplane.cli.failure import NO, UNUSABLE, YES
 from unicron.controlplane.cli.output import emit, hung, number, width
+from unicron.controlplane.cli.target import check_spares
 
 if TYPE_CHECKING:  # what takes long to import is imported once the arguments are known to be good
     from unicron.controlplane.cli.exporting import Exported
@@ -85,6 +86,8 @@ def replay(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 def _check(asked: Asked, *, as_json: bool) -> None:
     if asked.force and asked.file is None:
         raise click.UsageError("--force goes with --export FILE.")
+    if asked.file is not None and asked.until is not None:
+        check_spares(asked.file, asked.log, "its beginning")
     if asked.file == "-" and (asked.verify or as_json):
         raise click.UsageError(
             "with --export - nothing but the log goes to stdout: leave out --verify and --json, "

@@ -25,25 +25,45 @@ def check_target(file: str, what: str, *, force: bool) -> None:
     """ConfigError if `file` can't be written, before anything long begins. `what` is to be written
     into it: ``a page``."""
     path = Path(file)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigError(
             f"{file} is a folder",
             fix=f"give the name of a file in it, such as {path / 'log.ndjson'}",
             code="E-EXPORT-TARGET",
         )
-    if path.is_file() and not force:
+    if os.path.isfile(path) and not force:
         raise ConfigError(
             f"{file} is there already",
             why=f"{what} replaces nothing by itself",
             fix="give another name, or say --force",
             code="E-EXPORT-EXISTS",
         )
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise ConfigError(
             f"{file} can't be written: there is no folder {path.parent}",
             fix="make the folder, or give another name",
             code="E-EXPORT-TARGET",
         )
+
+
+def check_spares(file: str, log: str, what: str) -> None:
+    """ConfigError if `file` is the log itself, or stands among those of the folder that LOG is:
+    nothing takes the place of the record, whatever is forced."""
+    if not os.path.isfile(file) or not os.path.exists(log):
+        return
+    beside = os.path.isdir(log) and os.path.samefile(os.path.dirname(file) or ".", log)
+    if os.path.samefile(file, log) or (beside and file.endswith(".ndjson")):
+        raise ConfigError(
+            f"{file} is the log that is read",
+            why=f"{what} in its place would destroy it",
+            fix="give another name",
+            code="E-EXPORT-TARGET",
+        )
+
+
+def same_file(one: str, other: str) -> bool:
+    """Do both name the same place?"""
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def is_pipe(file: str) -> bool:

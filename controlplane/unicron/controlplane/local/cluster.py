@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import msgspec
 from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
+from unicron.controlplane.local.silence import Silence, Watched
 from unicron.controlplane.runtime.jetstream import JetStreamLog
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.events import ConfigError, NodeId, Recorded, TaskSpec, UnicronError
@@ -39,7 +41,7 @@ class LocalCluster:
     `url`: a running server's address; None starts one, on `port` or any free one. `template`: the
     socket of a fork server that has torch and Megatron imported already; None starts one.
     `on_restart`: nats-server, control plane and template are started again if somebody kills them,
-    and this is told; None: they are left dead."""
+    and this is told, as is when one of the first two stands still; None: they are left dead."""
 
     def __init__(
         self,
@@ -67,6 +69,7 @@ class LocalCluster:
         self._on_restart = on_restart
         self._keeping: asyncio.Task[None] | None = None
         self._when_nodes = 1
+        self._gives_up: float | None = None
         self._server: NatsServer | None = None
         self._log: JetStreamLog | None = None
         self._client: ForkClient | None = None
@@ -133,9 +136,13 @@ class LocalCluster:
         )
 
     async def _keep(self, tell: Callable[[str], None]) -> None:
-        """What a service manager does for the two: start them again when they were killed."""
+        """What a service manager does for the two: start them again when they were killed. One
+        that was stopped is the person's own doing, and is named."""
+        silence = Silence(tell)
         while True:
             await asyncio.sleep(0.1)
+            for watched in self._watched():
+                silence.look(watched, time.monotonic(), self._gives_up)
             if self._server is not None and self._server.pid is None:
                 tell("nats-server was killed: started again")
                 await self._server.start()
@@ -143,6 +150,16 @@ class LocalCluster:
             if control is not None and (control.returncode or 0) < 0:
                 tell("the control plane was killed: started again")
                 await self.start_control(self._when_nodes)
+
+    def _watched(self) -> list[Watched]:
+        """The control plane hears ten beats a second; a server may have nothing to do."""
+        found = []
+        control = self._children.get("control")
+        if control is not None and control.returncode is None:
+            found.append(Watched(name="the control plane", pid=control.pid, busy=True))
+        if self._server is not None and self._server.pid is not None:
+            found.append(Watched(name="nats-server", pid=self._server.pid, busy=False))
+        return found
 
     async def kill_control(self) -> None:
         """SIGKILL to the control plane; start_control starts another one."""
@@ -265,6 +282,7 @@ class LocalCluster:
         Raises:
             ClusterFailed: not within the limit, or a process that must live ended meanwhile.
         """
+        self._gives_up = time.monotonic() + limit_s
         try:
             async with asyncio.timeout(limit_s):
                 while not holds(self.state):
@@ -277,6 +295,8 @@ class LocalCluster:
                 why=self._tell(),
                 fix="run it again with --keep DIR and look at the logs there",
             ) from None
+        finally:
+            self._gives_up = None
         return self.state
 
     def _check(self) -> None:

@@ -49,6 +49,21 @@ def title_of(pid: int) -> str:
         return ""
 
 
+def activity(pid: int) -> tuple[bool, int] | None:
+    """Is the process stopped by a signal, and how often its first thread was taken off a processor
+    so far, which grows as long as it does anything; None if it has gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:
+            fields = dict(line.split(":", 1) for line in file if ":" in line)
+    except OSError:
+        return None
+    state = fields["State"].split()[0]
+    if state in ("Z", "X"):
+        return None
+    turns = int(fields["voluntary_ctxt_switches"]) + int(fields["nonvoluntary_ctxt_switches"])
+    return state in ("T", "t"), turns
+
+
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     """Signal a process; False if it has gone."""
     try:
