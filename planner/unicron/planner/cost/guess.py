@@ -1,4 +1,8 @@
-"""A first guess of T(t, x) for GPT models, until step times are measured.
+"""A quick guess of T(t, x) for a GPT model on devices of which little is known.
+
+What a device achieves is an argument here, and its memory doesn't count; `layouts.py` knows the
+devices and finds the layouts itself. The control plane's recorded decisions depend on these
+results: the same arguments must go on giving the same options.
 
 Sources: D. Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", 2021 (arXiv 2104.04473): eq. 2 for parameters, eq. 3 for floating-point operations,
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import msgspec
 
+from unicron.planner.cost.validity import require_positive
 from unicron.planner.errors import BadProblem
 from unicron.planner.problem import Layout, LayoutOption
 
@@ -95,7 +100,7 @@ def options_for(
     one micro-batch each is possible. `device_gflops` is what one device achieves (not its peak).
     Throughputs are rounded to whole GFLOP/s and are at least 1.
     """
-    _require_positive(
+    require_positive(
         layers=shape.layers,
         hidden=shape.hidden,
         heads=shape.heads,
@@ -122,10 +127,3 @@ def options_for(
         gflops = max(1, round(work / seconds / 1e9))
         options.append(LayoutOption(layout=layout, throughput_gflops=gflops))
     return tuple(options)
-
-
-def _require_positive(**values: int) -> None:
-    for name, value in values.items():
-        # NaN, fractions and Booleans are refused with the zeros.
-        if type(value) is not int or value < 1:
-            raise BadProblem(name, f"is {value!r}", "give a positive integer")

@@ -1,0 +1,52 @@
+"""Tables in TOML, read strictly: every complaint names the file, the place and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from unicron.planner.errors import BadProblem
+
+_Row = TypeVar("_Row", bound=msgspec.Struct)
+
+
+def shipped(name: str) -> Mapping[str, object]:
+    """A table that comes with this package."""
+    content = pkgutil.get_data("unicron.planner.cost", f"data/{name}")
+    assert content is not None, f"{name} is missing from the installation"
+    return tomllib.loads(content.decode())
+
+
+def table_in(path: Path | str) -> Mapping[str, object]:
+    """A table in a user's file. Raises `BadProblem` if it can't be read or isn't TOML."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise BadProblem(str(path), f"can't be read: {why}", "give a readable file") from None
+    except ValueError as error:  # no TOML, or no text at all
+        raise BadProblem(str(path), f"is not TOML: {error}", "correct it there") from None
+
+
+def row(value: object, kind: type[_Row], place: str) -> _Row:
+    """One row as `kind`. Raises `BadProblem` for unknown and missing keys and for wrong types."""
+    if not isinstance(value, Mapping):
+        raise BadProblem(place, f"is {value!r}", "make it a table")
+    known = kind.__struct_fields__
+    for key in value:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            fix = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise BadProblem(f"{place}.{key}", "is no field here", fix)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        reason, _, inner = str(error).partition(" - at `$")
+        where = f"{place}{inner.strip('`')}"
+        raise BadProblem(where, reason, f"fields: {', '.join(known)}") from None
