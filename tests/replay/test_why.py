@@ -4,7 +4,7 @@ import pytest
 
 from tests.core.story import running
 from tests.replay.histories import killed, night, powered_off
-from tests.replay.simulated import SEEDS, night_of
+from tests.replay.simulated import SEEDS, incident_of, night_of
 from unicron import events as ev
 from unicron.controlplane.replay import IncidentBook
 from unicron.controlplane.replay.ids import find
@@ -109,6 +109,49 @@ def test_facts_follow_from_orders():
     assert {*kinds["transition.completed.v1"]} == {"transition.ordered.v1", "member.ready.v1"}
 
 
+def test_a_close_names_all_that_had_broken_the_generation():
+    """The first report is a survivor's; which node went away, the closed connections tell."""
+    book = incident_of("at 6 s, n2 loses power")
+    told = {e.seq: e for e in book.entries()}
+    closes = [e for e in told.values() if e.type == "generation.closed.v1"]
+    (close,) = [e for e in closes if told[e.cause[0]].type == "worker.peer_error.v1"]
+    assert close.cause[0] in close.because
+    clients = [told[c].fields["client"] for c in close.because if "client" in told[c].fields]
+    assert clients
+    assert {client.split("/")[1] for client in clients} == {"n2"}
+    chain = book.why(str(close.seq))
+    assert chain.answer[1].startswith(f"because #{close.cause[0]}, ")
+    assert "the agent of n2" in chain.answer[1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_close_follows_from_every_report_about_its_generation(seed):
+    told = list(night_of(seed).entries())
+    reports = {"worker.peer_error.v1", "worker.exception.v1", "task.stalled.v1"}
+    ordered: dict[str, int] = {}
+    closes = 0
+    for event in told:
+        task = event.fields.get("task")
+        if event.type == "transition.ordered.v1" and not event.void:
+            ordered[task] = event.seq
+        if event.type != "generation.closed.v1" or task not in ordered:
+            continue
+        since = told[ordered[task] : event.seq - 1]
+        expected = {e.seq for e in since if e.type in reports and e.fields["task"] == task}
+        assert expected <= {*event.because}
+        closes += bool(expected)
+    assert closes
+
+
+def test_the_loss_of_a_node_is_one_of_its_workers():
+    story = powered_off()
+    lost = seq_of(story, ev.NodeLost)
+    book = IncidentBook(story.log)
+    assert lost in [e.seq for e in book.entries("n2/1")]
+    assert lost in [e.seq for e in book.status("n2/1").events]
+    assert lost not in [e.seq for e in book.entries("n1/1")]
+
+
 # --- Ids -----------------------------------------------------------------------------------------
 
 
@@ -142,6 +185,7 @@ def test_what_an_id_means(asked, kind, name):
         ("worker:n1", "E-ID-AMBIGUOUS", "there are n1/0, n1/1"),
         ("node:gpt", "E-ID-UNKNOWN", "it has "),
         ("\x1b[2J\n", "E-ID-UNKNOWN", "it has "),
+        ("", "E-ID-UNKNOWN", "it has "),
     ],
 )
 def test_what_means_nothing_or_too_much(asked, code, told):

@@ -40,7 +40,7 @@ def find(state: ClusterState, asked: str) -> Named:
             exact = [n for n in exact if n.kind != WORKER] or exact
     if len(exact) == 1:
         return exact[0]
-    if exact:
+    if exact and name:
         raise _ambiguous(asked, exact)
     raise _unknown(asked, known)
 
@@ -87,6 +87,13 @@ def _unknown(asked: str, known: list[Named]) -> ConfigError:
         fix="unicron status without an id lists what there is",
         code="E-ID-UNKNOWN",
     )
+
+
+def is_about(body: ev.AnyEvent, named: Named) -> bool:
+    """Is the event about what is named? The loss of a node is one of its workers'."""
+    if named.kind == WORKER and isinstance(body, ev.NodeLost):
+        return body.node == _node(named.id)
+    return (named.kind, named.id) in mentioned(body)
 
 
 def mentioned(body: ev.AnyEvent) -> frozenset[tuple[str, str]]:

@@ -1,14 +1,16 @@
 """What led to each event of a log: what it says itself, and what its content implies.
 
 Decisions name their causes. Facts name none, but an answer follows its order, a life the order to
-start it, a wait what it waited for. And two decisions need more than they name: the loss of a node
-(what was seen of it), and what waits for a worker to come back (its end, its being ready).
+start it, a wait what it waited for. And some decisions need more than they name: the loss of a node
+(what was seen of it), the close of a generation (all that broke it), and what waits for a worker to
+come back (its end, its being ready).
 """
 
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
 from unicron import events as ev
+from unicron.controlplane.replay.breaks import Breaks
 from unicron.controlplane.replay.tracing import foreboding
 from unicron.events import Recorded, Sequence, WorkerId, node_of
 
@@ -23,6 +25,7 @@ class Linker:
         self._newest: dict[tuple[str, str, int], Sequence] = {}
         self._members: dict[tuple[str, str, int], dict[str, Sequence]] = {}
         self._formed: dict[str, dict[WorkerId, int]] = {}
+        self._breaks = Breaks()
 
     def link(self, recorded: Recorded, *, void: bool) -> tuple[Sequence, ...]:
         """The sequences that led to the entry, the next one of the log, ascending. `void`: it
@@ -68,6 +71,8 @@ class Linker:
 
     def _in_generation(self, body: ev.AnyEvent) -> tuple[Sequence | None, ...]:
         match body:
+            case ev.GenerationClosed():
+                return self._breaks.of(body.task)
             case ev.MemberQuiesced():
                 return (self._get("closed", body.task, body.generation),)
             case ev.MemberReady():
@@ -133,6 +138,7 @@ class Linker:
     def _note(self, seq: Sequence, body: ev.AnyEvent) -> None:
         for key in _keys(body):
             self._newest[key] = seq
+        self._breaks.note(seq, body)
         match body:
             case ev.TransitionOrdered():
                 self._formed[body.task] = {m.worker: m.incarnation for m in body.members}

@@ -171,9 +171,8 @@ def about(reading: Reading, summaries: Summaries, named: ids.Named) -> tuple[Rec
         return summaries.mine[named.id]
     if named.kind == ids.EVENT:
         return (reading.log[int(named.id) - 1],)
-    key = (named.kind, named.id)
     return tuple(
-        r for r in reading.log if r.envelope is not None and key in ids.mentioned(r.envelope.body)
+        r for r in reading.log if r.envelope is not None and ids.is_about(r.envelope.body, named)
     )
 
 

@@ -193,7 +193,7 @@ def _deadline(body: ev.DeadlinePassed) -> str:
         "stop": f"{subject} (life {number}) is still there after its stop was ordered",
         "quiesce": f"not all of {subject} answered that they left generation {number}",
         "ready": f"not all of {subject} got ready for generation {number}",
-        "solve": f"the solver has not answered #{name}",
+        "solve": f"the planner has not answered #{name}",
         "replan": f"what #{name} called for is still not planned",
     }
     what = words.get(wait, f"the wait {body.key} is over")

@@ -135,6 +135,6 @@ class Follower:
         if envelope is None:
             return False
         if named.kind != ids.INCIDENT:
-            return (named.kind, named.id) in ids.mentioned(envelope.body)
+            return ids.is_about(envelope.body, named)
         known = self._reading.state.incidents[named.id]
         return envelope.incident == known.incident or recorded.seq in known.evidence

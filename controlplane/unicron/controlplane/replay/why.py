@@ -6,7 +6,7 @@ from unicron import events as ev
 from unicron.controlplane.replay import ids
 from unicron.controlplane.replay.chain import CauseChain, ChainLink, OtherQuestion
 from unicron.controlplane.replay.entries import told
-from unicron.controlplane.replay.evidence import SYMPTOM, weight_of
+from unicron.controlplane.replay.evidence import CAUSE, SUSPICION, SYMPTOM, weight_of
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.sizes import sizes_of
@@ -98,14 +98,12 @@ _OF_WORKERS = (
 def _changes(reading: Reading, named: ids.Named) -> tuple[OtherQuestion, ...]:
     """Events that changed how a node or a worker stands, oldest first."""
     kinds = _OF_NODES if named.kind == ids.NODE else _OF_WORKERS
-    node = named.id.rpartition("/")[0]
     found = []
     for recorded in reading.log:
         body = reading.body(recorded.seq)
         if body is None or not isinstance(body, kinds) or recorded.seq in reading.void:
             continue
-        mine = (named.kind, named.id) in ids.mentioned(body)
-        if mine or (isinstance(body, ev.NodeLost) and body.node == node):
+        if ids.is_about(body, named):
             what = told(reading, recorded, recorded.at_ns).what
             found.append(OtherQuestion(seq=recorded.seq, what=what))
     return tuple(found)
@@ -179,7 +177,7 @@ def _answer(
     lines = []
     causes = [c for c in _followed(reading, seq, seq, floor) if c in events]
     if causes:
-        telling_first = sorted(causes, key=lambda c: _rank(reading, events[c]))
+        telling_first = sorted(causes, key=lambda c: _rank(reading, events[c], events[seq]))
         lines.append(f"because {_listed(telling_first, events)}")
     else:
         lines.append("nothing in the log led to it: it is where it began")
@@ -225,13 +223,18 @@ def _say(event: StoryEvent) -> str:
     return event.what if event.kind == "decided" else f"says: {event.what}"
 
 
-def _rank(reading: Reading, event: StoryEvent) -> int:
-    """What failed comes before what was planned for it, and that before what was done about it."""
+def _rank(reading: Reading, event: StoryEvent, of: StoryEvent) -> int:
+    """What failed comes before what was planned for it, that before what `of` names itself and what
+    was decided, and that before suspicions, what was done about it and further symptoms."""
     body = reading.body(event.seq)
     if isinstance(body, ev.PlanDecided):
         return 1
-    failed = event.kind == "observed" and weight_of(body) != SYMPTOM
-    return 0 if failed or isinstance(body, ev.NodeLost) else 2 if event.kind != "done" else 3
+    weight = weight_of(body) if event.kind == "observed" else ""
+    if weight == CAUSE or isinstance(body, ev.NodeLost):
+        return 0
+    if weight == SYMPTOM and event.seq not in of.cause:
+        return 4
+    return 3 if weight == SUSPICION or event.kind == "done" else 2
 
 
 def _listed(seqs: SequenceOf[Sequence], events: dict[Sequence, StoryEvent]) -> str:

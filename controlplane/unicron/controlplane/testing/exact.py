@@ -240,7 +240,7 @@ def _kill_control(sim: Scripted, fault: Fault) -> str:
 
 
 def _planner(sim: Scripted, fault: Fault) -> str:
-    faults.KINDS["solver"](sim, fault)
+    faults.KINDS["planner"](sim, fault)
     if fault.detail == "dead":
         return "the planner dies at its next answer"
     return f"the planner's next answer is {fault.detail}"

@@ -277,10 +277,10 @@ def _second_leader(sim: Simulation, fault: Fault) -> str:
     return f"another control plane begins: {name}"
 
 
-def _solver(sim: Simulation, fault: Fault) -> str:
+def _planner(sim: Simulation, fault: Fault) -> str:
     delay_ms = {"late": 12_000, "lost": 0, "dead": 300, "wrong": 400}[fault.detail]
     sim.moods.append((delay_ms, fault.detail))
-    return f"the solver's next answer: {fault.detail}"
+    return f"the planner's next answer: {fault.detail}"
 
 
 def _submit(sim: Simulation, fault: Fault) -> str:
@@ -310,6 +310,6 @@ KINDS: Final[dict[str, Kind]] = {
     "stop": _stop,
     "cut-control": _cut_control,
     "second": _second_leader,
-    "solver": _solver,
+    "planner": _planner,
     "submit": _submit,
 }

@@ -37,7 +37,7 @@ _WEIGHTS = {
     "stop": 2,
     "cut-control": 2,
     "second": 0.7,
-    "solver": 4,
+    "planner": 4,
     "submit": 2,
 }
 assert set(_WEIGHTS) == set(KINDS)
@@ -144,6 +144,6 @@ def _detail(rng: random.Random, kind: str) -> str:
         return "@forward"
     if kind in ("power", "cut"):
         return rng.choice(["seen", "silent"])
-    if kind == "solver":
+    if kind == "planner":
         return rng.choice(["late", "lost", "dead", "wrong"])
     return ""
