@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from unicron.planner.errors import BadProblem
+from unicron.planner.modelled import MODEL_WORDS, modelled
 from unicron.planner.problem import (
     Layout,
     LayoutOption,
@@ -24,7 +25,7 @@ from unicron.planner.problem import (
     TaskDemand,
     TenantQuota,
 )
-from unicron.planner.shorthand import TASK_WORDS, expanded
+from unicron.planner.shorthand import TASK_WORDS, expanded_nodes, expanded_tasks
 from unicron.planner.validation import validate
 from unicron.planner.whatif import expected_run_ms
 
@@ -48,12 +49,13 @@ def problem_from(data: Mapping[str, object]) -> PlanProblem:
     """A valid problem from dicts, lists, strings, integers and Booleans.
 
     `computed_at` may be left out (0), `expected_run_ms` too (what `node_mtbf_ms` makes of the
-    number of nodes, or a day); `shorthand.py` says what can be written shorter. Raises `BadProblem`
-    with the path of the first mistake.
+    number of nodes, or a day). `shorthand.py` says what can be written shorter, `modelled.py` how a
+    task names its model instead of its options. Raises `BadProblem` with the path of the first
+    mistake.
     """
     if not isinstance(data, Mapping):
         raise BadProblem("problem", f"is a {type(data).__name__}", "give a mapping")
-    full = expanded(data)
+    full = expanded_tasks(modelled(expanded_nodes(data)))
     _refuse_unknown(full, "", "")
     try:
         problem = msgspec.convert(_defaults(full) | full, PlanProblem)
@@ -97,7 +99,7 @@ def _refuse_unknown(value: object, shape: str, path: str) -> None:
     for key, item in value.items():
         place = f"{path}.{key}".lstrip(".")
         if key not in known:
-            words = (*known, *(TASK_WORDS if shape == ".tasks[]" else ()))
+            words = (*known, *((*TASK_WORDS, *MODEL_WORDS) if shape == ".tasks[]" else ()))
             near = difflib.get_close_matches(str(key), words, n=1)
             fix = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise BadProblem(place, "is no field here", fix)

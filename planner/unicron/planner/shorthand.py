@@ -25,12 +25,17 @@ _RANGE = re.compile(r"^(\d+)(?:-(\d+))?$")
 _NAMES_MAX = 200_000
 
 
-def expanded(data: Mapping[str, object]) -> dict[str, object]:
-    """The same without shorthands; what has another shape than expected is left as it is."""
-    full = dict(data)
-    nodes, tasks = data.get("nodes"), data.get("tasks")
+def expanded_nodes(data: Mapping[str, object]) -> dict[str, object]:
+    """The same without shorthands of nodes; what has another shape is left as it is."""
+    full, nodes = dict(data), data.get("nodes")
     if isinstance(nodes, list | tuple):
         full["nodes"] = [one for i, node in enumerate(nodes) for one in _nodes(f"nodes[{i}]", node)]
+    return full
+
+
+def expanded_tasks(data: Mapping[str, object]) -> dict[str, object]:
+    """The same without shorthands of tasks; what has another shape is left as it is."""
+    full, tasks = dict(data), data.get("tasks")
     if isinstance(tasks, list | tuple):
         full["tasks"] = [_task(f"tasks[{i}]", task) for i, task in enumerate(tasks)]
     return full
