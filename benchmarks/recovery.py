@@ -88,7 +88,7 @@ def _metrics(
 ) -> dict[str, float]:
     found: dict[str, float] = {"iteration_ms": _iteration_ms(work, shots[0])}
     for name, row, shot in zip(("worker", "node"), rows, shots, strict=True):
-        values = (row.detect_ms, row.plan_ms, row.resume_ms, row.restored_ms)
+        values = (row.noticed_ms, row.plan_ms, row.resume_ms, row.restored_ms)
         if any(v is None for v in values):
             raise RuntimeError(f"the {name}'s fault was not measured: {row}")
         detect, order, resume, whole = (float(v) for v in values if v is not None)

@@ -46,7 +46,7 @@ def test_the_state_at_a_sequence(cli, log):
 def test_the_state_up_to_which_a_forged_log_was_folded(cli, log, forged):
     done = cli("replay", "--log", log, "--verify", "--until", forged + 3)
     assert done.exit_code == 1
-    assert f"\ncluster c at #{forged - 1}: " in done.stdout
+    assert f"\ncluster c at #{forged - 1}, " in done.stdout
 
 
 def test_the_state_before_the_first_event(cli, log):

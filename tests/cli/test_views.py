@@ -55,7 +55,9 @@ def test_the_log_in_words(cli, lost):
 def test_at_an_earlier_sequence(cli, lost):
     opened = next(r.seq for r in lost.log if isinstance(r.envelope.body, ev.IncidentOpened))
     done = cli("status", "--log", "lost.ndjson", "--at", opened)
-    assert f"at #{opened} of {len(lost.log)}: 1 incident open" in done.stdout
+    line = done.stdout.splitlines()[0]
+    assert f"at #{opened} of {len(lost.log)}, " in line
+    assert " UTC: 1 incident open" in line
     assert done.stdout.splitlines()[-1] == (
         f"next: unicron audit inc-{opened - 1}-gpt --at {opened} --log lost.ndjson"
     )

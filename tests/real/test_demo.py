@@ -81,13 +81,13 @@ def test_demo_holds_and_tells_it(tmp_path: Path) -> None:
     for fault, seen in zip(faults, ("SIGKILL", "no progress", "software", "lost"), strict=True):
         assert seen in fault["seen"]
         assert any("at once" in decision for decision in fault["decided"])
-        for name in ("detect_ms", "plan_ms", "resume_ms", "restored_ms"):
+        for name in ("noticed_ms", "plan_ms", "resume_ms", "restored_ms"):
             assert fault[name] > 0
     redone = sum(f["redone_microbatches"] for f in faults)
     assert redone > 0
     assert sum(f["kept_microbatches"] for f in faults) > 0
     assert result["forward_passes"] == result["iterations"] * 12 + redone
-    for word in ("SEV", "KEPT", "REDONE", "DETECT", "PLAN", "RESUME", "WHOLE"):
+    for word in ("SEV", "KEPT", "REDONE", "NOTICED", "PLAN", "RESUME", "WHOLE"):
         assert re.search(rf"^{word} +\w", out, re.MULTILINE), f"{word} is not explained"
     assert list((tmp_path / "scratch").iterdir()) == []
     audit = subprocess.run(
@@ -130,7 +130,7 @@ def test_somebody_else_does_the_killing(tmp_path: Path) -> None:
     result = json.loads(out.splitlines()[-1])
     (fault,) = result["faults"]
     assert fault["kind"] == "worker"
-    assert fault["detect_ms"] is None  # nobody told us when it was
+    assert fault["noticed_ms"] is None  # nobody told us when it was
     assert fault["iteration"] is not None
     assert fault["resume_ms"] > 0
     assert fault["restored_ms"] > 0

@@ -21,7 +21,7 @@ _LEGEND = (
     ("SEV", "1: a node is lost; 2: a process must be replaced; 3: a connection broke"),
     ("KEPT", "micro-batches of the interrupted iteration that survivors had done"),
     ("REDONE", "micro-batches of it done again, since they died with their worker"),
-    ("DETECT", "from the fault to the first fact about it in the log"),
+    ("NOTICED", "from the fault to the first fact about it in the log"),
     ("PLAN", "from there to the order for the survivors"),
     ("RESUME", "from the fault to the first iteration committed by the survivors"),
     ("WHOLE", "from the fault to the end of its incident: repaired, or planned anew"),
@@ -109,7 +109,18 @@ def _at(row: FaultRow, before: str = "") -> str:
 def _costs(rows: list[FaultRow]) -> str:
     if not rows:
         return "no faults"
-    names = ("FAULT", "AT", "SEV ", "KEPT ", "REDONE ", "DETECT ", "PLAN ", "RESUME ", "WHOLE ", "")
+    names = (
+        "FAULT",
+        "AT",
+        "SEV ",
+        "KEPT ",
+        "REDONE ",
+        "NOTICED ",
+        "PLAN ",
+        "RESUME ",
+        "WHOLE ",
+        "",
+    )
     lines = [
         (
             f"{row.kind} {row.worker}",
@@ -117,7 +128,7 @@ def _costs(rows: list[FaultRow]) -> str:
             _known(row.severity),
             _known(row.kept_microbatches),
             _known(row.redone_microbatches),
-            _took(row.detect_ms) if row.injected else "?",
+            _took(row.noticed_ms) if row.injected else "?",
             _took(row.plan_ms),
             _took(row.resume_ms, at_least=not row.injected),
             _took(row.restored_ms, at_least=not row.injected),

@@ -18,8 +18,8 @@ _HEADER: Final = ("ID", "SEV ", "WHEN", "TASK", "DETECT ", "STALL ", "LASTED ", 
 #: With less room than this, what happened stands on lines of its own.
 _WORDS_MIN: Final = 40
 _LEGEND: Final = (
-    "DETECT, STALL and LASTED count from the first sign in the log (of a hang from its last "
-    "progress, of a silent node from its last word); a fault may be older"
+    "DETECT (until the incident was opened), STALL and LASTED count from the first sign in the log "
+    "(of a hang from its last progress, of a silent node from its last word); a fault may be older"
 )
 
 

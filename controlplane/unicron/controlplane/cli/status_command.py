@@ -52,11 +52,12 @@ def cluster_lines(view: "ClusterView", name: str) -> list[str]:
     upto = f"#{number(view.at_seq)}"
     if view.at_seq < view.last_seq:
         upto += f" of {number(view.last_seq)}"
-    when = f", {utc(view.at_ns)} UTC" if view.at_seq else ""
+    if view.at_seq:
+        upto += f", {utc(view.at_ns)} UTC"
     leader = f"{view.leader} leads since #{number(view.term)}" if view.term else "nobody leads"
     lines = [
         hung(f"cluster {view.cluster or name} at {upto}: {view.headline}", 2, width()),
-        hung(f"{leader}{when}; log lag {_lag(view.log_lag_ms)}", 2, width()),
+        hung(f"{leader}; log lag {_lag(view.log_lag_ms)}", 2, width()),
     ]
     for text in (_incidents(view), _tasks(view), _nodes(view), _workers(view)):
         lines += ["", text] if text else []

@@ -32,7 +32,7 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
     `decided`: the decisions, in order. `kept_microbatches` of the interrupted iteration had been
     done by survivors, `redone_microbatches` were computed again.
 
-    `detect_ms`: fault to the first fact about it in the log. `plan_ms`: from there to the order
+    `noticed_ms`: fault to the first fact about it in the log. `plan_ms`: from there to the order
     for the survivors. `resume_ms`: fault to the first iteration committed under that order.
     `restored_ms`: fault to the incident's resolution. Where `at_ns` is None, the last two count
     from the first fact.
@@ -50,7 +50,7 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
     decided: tuple[str, ...]
     kept_microbatches: int | None
     redone_microbatches: int | None
-    detect_ms: float | None
+    noticed_ms: float | None
     plan_ms: float | None
     resume_ms: float | None
     restored_ms: float | None
@@ -119,7 +119,7 @@ def _harmless(shot: Shot, events: list[Recorded]) -> FaultRow:
         decided=(),
         kept_microbatches=None,
         redone_microbatches=None,
-        detect_ms=_ms(shot.wall_ns, slow[0][0].at_ns) if slow else None,
+        noticed_ms=_ms(shot.wall_ns, slow[0][0].at_ns) if slow else None,
         plan_ms=None,
         resume_ms=None,
         restored_ms=None,
@@ -158,7 +158,7 @@ def _row(
         decided=tuple(words for r in mine if (words := _decision(_body(r)))),
         kept_microbatches=kept,
         redone_microbatches=redone,
-        detect_ms=_ms(shot.wall_ns, first.at_ns) if shot is not None else None,
+        noticed_ms=_ms(shot.wall_ns, first.at_ns) if shot is not None else None,
         plan_ms=_ms(first.at_ns, order.at_ns) if order is not None else None,
         resume_ms=resumed,
         restored_ms=_ms(start_ns, over) if over is not None else None,

@@ -40,7 +40,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     """`life`: its incarnation. `rank`: in the generation that stands, None if it is no member.
-    `slow_percent`: of the others' time, 0 if it isn't slow."""
+    `slow_percent`: of the others' time, 0 if it isn't slow or has ended."""
 
     worker: WorkerId
     life: int

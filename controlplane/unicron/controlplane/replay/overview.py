@@ -61,7 +61,7 @@ def cluster_of(
                 status=w.status,
                 task=w.task,
                 rank=rank_of(state, w),
-                slow_percent=w.slow_percent,
+                slow_percent=w.slow_percent if w.status in tables.ALIVE else 0,
             )
             for w in sorted(state.workers.values(), key=lambda w: w.worker)
         ),
