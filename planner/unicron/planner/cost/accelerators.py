@@ -93,7 +93,7 @@ def _kind(name: str, entry: object, known: Mapping[str, Accelerator], place: str
     if "extends" in entry:
         given = _extended(given, entry["extends"], known, place)
     kind = reading.row({**given, "name": name}, Accelerator, place)
-    _check(kind, place)
+    check_accelerator(kind, place)
     return kind
 
 
@@ -114,7 +114,8 @@ def _extended(
     return {**inherited, **given, "sources": {**known[base].sources, **sources}}
 
 
-def _check(kind: Accelerator, place: str) -> None:
+def check_accelerator(kind: Accelerator, place: str = "device") -> None:
+    """Raise `BadProblem` at the first figure that makes no sense or names no source."""
     for field in FIGURES:
         require_positive(**{f"{place}.{field}": getattr(kind, field)})
         if not kind.sources.get(field, "").strip():

@@ -54,6 +54,14 @@ def shipped_constants() -> Constants:
     return found
 
 
+def resolved(known: Constants | None) -> Constants:
+    """`known` once it is checked, or the shipped ones."""
+    if known is None:
+        return shipped_constants()
+    check(known)
+    return known
+
+
 def check(found: Constants) -> None:
     """Raise `BadProblem` at the first constant that is no finite number above zero."""
     for name in found.__struct_fields__:

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 import msgspec
 
-from unicron.planner.cost.accelerators import Accelerator
-from unicron.planner.cost.constants import Constants, shipped_constants
+from unicron.planner.cost.accelerators import Accelerator, check_accelerator
+from unicron.planner.cost.constants import Constants, resolved
 from unicron.planner.cost.memory import Footprint, footprints, memory_needed, tree_buffers
 from unicron.planner.cost.model import Transformer, check_model, flops_per_sample
 from unicron.planner.cost.steptime import (
@@ -21,6 +21,7 @@ from unicron.planner.cost.steptime import (
     exchange_time,
     optimizer_time,
     stage_time,
+    stages_apart,
     step_time,
     tied_time,
 )
@@ -96,15 +97,15 @@ def layout_table(
     the global batch may be uneven, so nearly every multiple of tp x pp is possible. Ties go to the
     smaller tp, then pp. Raises `BadProblem` naming the field.
     """
-    search = _Search(model, training, device, choices or Choices(), known or shipped_constants())
+    search = _Search(model, training, device, choices or Choices(), known)
     require_positive(min_devices=min_devices, max_devices=max_devices)
     if max_devices > DEVICES_MAX:
         raise BadProblem("max_devices", f"is {max_devices}", f"give at most {DEVICES_MAX}")
     best: dict[int, tuple[float, Execution]] = {}
     for tp, pp in search.shapes():
         group = tp * pp
-        ways = search.ways(tp, pp, max_devices // group)
         for dp in range(-(-min_devices // group), max_devices // group + 1):
+            ways = search.ways(tp, pp, dp, max_devices // group)
             found = search.fastest(ways, dp, best.get(group * dp))
             if found is not None:
                 best[group * dp] = found
@@ -122,13 +123,13 @@ def best_layout(
     known: Constants | None = None,
 ) -> Choice | None:
     """The fastest layout for exactly so many devices; None if nothing fits."""
-    search = _Search(model, training, device, choices or Choices(), known or shipped_constants())
+    search = _Search(model, training, device, choices or Choices(), known)
     require_positive(devices=devices)
     found = None
     for tp, pp in search.shapes():
         if devices % (tp * pp) == 0:
             dp = devices // (tp * pp)
-            found = search.fastest(search.ways(tp, pp, dp), dp, found) or found
+            found = search.fastest(search.ways(tp, pp, dp, dp), dp, found) or found
     return None if found is None else search.choice(*found)
 
 
@@ -141,7 +142,7 @@ def assess(
 ) -> Choice:
     """What the model says of a given layout, whether its memory suffices or not. Raises
     `BadProblem` if the execution doesn't fit the model."""
-    known = known or shipped_constants()
+    known = resolved(known)
     seconds = step_time(model, training, execution, device, known).total
     return _choice(model, training, device, execution, known, seconds)
 
@@ -190,7 +191,7 @@ def _choice(
 
 
 class _Way(msgspec.Struct, frozen=True, gc=False):
-    """One way to run a stage, whatever dp is: `execution` has dp 1."""
+    """One way to run a stage, for all data parallel sizes that have its neighbours as near."""
 
     execution: Execution
     stage: StageTime
@@ -225,13 +226,14 @@ class _Search:
         training: Training,
         device: Accelerator,
         choices: Choices,
-        known: Constants,
+        known: Constants | None,
     ) -> None:
         check_model(model)
+        check_accelerator(device)
         check_training(training)
         _check_choices(choices)
         self.model, self.training, self.device = model, training, device
-        self.choices, self.known = choices, known
+        self.choices, self.known = choices, resolved(known)
         self.sizes = tuple(
             size for size in choices.micro_batches if training.global_batch % size == 0
         )
@@ -241,6 +243,7 @@ class _Search:
                 f"none of {choices.micro_batches} divides the global batch {training.global_batch}",
                 "name a divisor",
             )
+        self._ways: dict[tuple[int, int, bool], tuple[_Way, ...]] = {}
         self.replicas_max = training.global_batch // min(self.sizes)
 
     def shapes(self) -> Iterator[tuple[int, int]]:
@@ -253,11 +256,16 @@ class _Search:
                 if model.layers % pp == 0:
                     yield tp, pp
 
-    def ways(self, tp: int, pp: int, replicas: int) -> tuple[_Way, ...]:
-        """All ways to run a stage that could fit with at most so many replicas."""
+    def ways(self, tp: int, pp: int, dp: int, replicas: int) -> tuple[_Way, ...]:
+        """All ways to run a stage with `dp` replicas that could fit with up to `replicas`."""
+        apart = stages_apart(self.training, Execution(tp=tp, pp=pp, dp=dp), self.device)
+        key = tp, pp, apart
+        if key not in self._ways:
+            self._ways[key] = self._all_ways(tp, pp, dp, replicas)
+        return self._ways[key]
+
+    def _all_ways(self, tp: int, pp: int, dp: int, replicas: int) -> tuple[_Way, ...]:
         found: list[_Way] = []
-        if replicas < 1:
-            return ()
         for micro_batch in self.sizes:
             for virtual in self._chunks(pp):
                 for recompute in self.choices.recompute:
@@ -267,6 +275,7 @@ class _Search:
                         execution = Execution(
                             tp=tp,
                             pp=pp,
+                            dp=dp,
                             virtual=virtual,
                             micro_batch=micro_batch,
                             recompute=recompute,

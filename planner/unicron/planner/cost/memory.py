@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unicron.planner.cost.constants import Constants, shipped_constants
+from unicron.planner.cost.constants import Constants, resolved
 from unicron.planner.cost.model import (
     Transformer,
     embedding_parameters,
@@ -104,7 +104,7 @@ def memory_needed(
     buffers = tree_buffers(training, execution)
     shards = execution.dp if execution.distributed_optimizer else 1
     fullest = max(
-        footprints(model, training, execution, known or shipped_constants()),
+        footprints(model, training, execution, resolved(known)),
         key=lambda stage: stage.total(most, buffers, shards),
     )
     return Memory(

@@ -121,7 +121,7 @@ def rows() -> tuple[Row, ...]:
     entries = reading.shipped("published.toml")["row"]
     assert isinstance(entries, list)
     return tuple(
-        _checked(reading.row(entry, Row, f"published.toml: row[{index}]"), index)
+        check_row(reading.row(entry, Row, f"published.toml: row[{index}]"), index)
         for index, entry in enumerate(entries)
     )
 
@@ -140,7 +140,9 @@ def error(row: Row, known: Constants) -> float:
     return predicted(row, known) / row.measured - 1
 
 
-def _checked(row: Row, index: int) -> Row:
+def check_row(row: Row, index: int) -> Row:
+    """The row; `BadProblem` if its paper isn't there, it has no or two measurements, or its layout
+    doesn't fit its model."""
     place = f"published.toml: row[{index}]"
     if row.paper not in papers():
         raise BadProblem(f"{place}.paper", f"is {row.paper!r}", "name one of the tables above")

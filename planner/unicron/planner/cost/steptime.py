@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import msgspec
 
-from unicron.planner.cost.accelerators import Accelerator
-from unicron.planner.cost.constants import Constants, shipped_constants
+from unicron.planner.cost.accelerators import Accelerator, check_accelerator
+from unicron.planner.cost.constants import Constants, resolved
 from unicron.planner.cost.memory import stage_parameters
 from unicron.planner.cost.model import (
     Transformer,
@@ -78,9 +78,11 @@ def step_time(
     device: Accelerator,
     known: Constants | None = None,
 ) -> StepTime:
-    """One iteration. Raises `BadProblem` if the execution doesn't fit the model."""
+    """One iteration. Raises `BadProblem` if the execution doesn't fit the model, or if a figure of
+    the device makes no sense."""
     check_execution(model, training, execution)
-    known = known or shipped_constants()
+    check_accelerator(device)
+    known = resolved(known)
     stage = stage_time(model, training, execution, device, known)
     parameters = stage_parameters(model, execution, last=False)
     exchange = exchange_time(training, execution, device, known, parameters, stage.backward)
@@ -99,7 +101,7 @@ def stage_time(
     device: Accelerator,
     known: Constants,
 ) -> StageTime:
-    """One micro-batch through one stage; depends on dp only by whose neighbour a stage is."""
+    """One micro-batch through one stage; dp matters only as far as `stages_apart` does."""
     layers = model.layers // execution.pp
     attention = _attention_time(model, training, execution, device, known)
     compute = _matrices_time(model, execution, device, known) + attention
@@ -113,6 +115,14 @@ def stage_time(
         head=_head_time(model, execution, device, known),
         transfer=_transfer_time(model, training, execution, device, known),
     )
+
+
+def stages_apart(training: Training, execution: Execution, device: Accelerator) -> bool:
+    """Whether the pipeline's neighbours sit on different nodes."""
+    near = execution.tp * execution.pp
+    if training.order == "tp-dp-pp":
+        near *= execution.dp
+    return near > device.node_devices
 
 
 def exchange_time(
@@ -288,10 +298,7 @@ def _transfer_time(
     if execution.pp == 1:
         return 0.0
     size = 2 * execution.micro_batch * model.sequence * model.hidden / execution.tp
-    near = execution.tp * execution.pp
-    if training.order == "tp-dp-pp":
-        near *= execution.dp
-    inside = near <= device.node_devices
+    inside = not stages_apart(training, execution, device)
     rate = _inside_node(device, known) if inside else _between_nodes(device, known)
     latency = known.intra_latency_s if inside else known.inter_latency_s
     return 2 * execution.virtual * (size / rate + latency)
