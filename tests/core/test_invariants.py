@@ -120,6 +120,20 @@ def test_a_task_that_ended_and_left_somebody():
     assert at_rest(of_task(phase="completed")(apart)) == set()
 
 
+def test_a_device_that_is_kept_from_its_task():
+    """Another task stands on it, is being stopped, and nobody looks at how long that takes."""
+    told = "no_device_is_kept_without_a_limit"
+    gpt = STATE.tasks["gpt"]
+    other = replace(gpt, spec=replace(gpt.spec, task="bert"), members=())
+    holding = replace(STATE.workers["n2/1"], task="bert", status="stopping")
+    state = replace(STATE, tasks=STATE.tasks | {"bert": replace(other, allocation=None)})
+    state = replace(state, workers=state.workers | {"n2/1": holding})
+    assert told not in at_rest(state)
+    stuck = of_worker("n2/1", overdue=True)(state)
+    found = {v.invariant: v.what for v in rest_violations(stuck)}
+    assert found[told] == "gpt waits for n2/1, held by bert (stopping)"
+
+
 def test_a_node_that_is_forgotten():
     story = Story()
     story.join("n1")

@@ -30,7 +30,12 @@ DIGEST_EVERY = 25
 DEMOS = {"demo-kill-hang-lost-node": "worker:n2/1@4/forward/2,stop:n1/1@10,node:n2@16/backward/1"}
 
 #: Name of a history -> the number of the scenario that it tells.
-SCENARIOS = {"killed-worker": "R-02", "sick-node": "S-03", "lost-node": "R-08"}
+SCENARIOS = {
+    "killed-worker": "R-02",
+    "sick-node": "S-03",
+    "lost-node": "R-08",
+    "trade": "T-01",
+}
 
 
 def demo(name: str, faults: str) -> None:

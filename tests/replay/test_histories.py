@@ -48,6 +48,7 @@ TOLD = {
     "killed-worker": ([(2, "n1/1")], {"gpt": ("completed", 60)}),
     "sick-node": ([(1, "n2")], {"gpt": ("completed", 160)}),
     "lost-node": ([(1, "n2")], {"gpt": ("completed", 100)}),
+    "trade": ([(1, "n2"), (1, "n2")], {"gpt": ("completed", 160), "light": ("completed", 300)}),
 }
 
 

@@ -61,6 +61,7 @@ def test_how_a_worker_ended(end, words):
         ("ready:gpt:3", "not all of gpt got ready for generation 3"),
         ("start:n1/1:2", "n1/1 (life 2) is still not ready after its start was ordered"),
         ("stop:n1/1:2", "n1/1 (life 2) is still there after its stop was ordered"),
+        ("release:n1/1:2", "n1/1 (life 2) still holds a device that goes to another task"),
         ("confirm:n1:7", "nothing spoke for n1 since #7"),
         ("solve:114", "the planner has not answered #114"),
         ("replan:60", "what #60 called for is still not planned"),

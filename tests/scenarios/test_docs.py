@@ -84,7 +84,7 @@ def test_every_word_of_the_status_column_is_explained():
         table = tables.partition(f"| a {kind} is | when |\n|---|---|\n")[2].partition("\n\n")[0]
         assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(statuses)
     waits = re.findall(r'f"(\w+):\{', Path(deadlines.__file__).read_text(encoding="utf-8"))
-    assert len(waits) == 8
+    assert len(waits) == 9
     table = tables.partition("| wait | limit of |\n|---|---|\n")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == waits
 

@@ -53,6 +53,7 @@ def test_nothing_was_left_out(results):
     wanted = {
         *("overtaken", "void", "repeated", "unknown", "keeps", "step forward", "transfer"),
         *("planned", "after a fault", "IncidentEscalated", "NodeIsolated", "NodeReturned"),
+        "released",
         *("TaskFailed", "TaskCompleted", "TaskStalled", "WorkerSlow", "PlanDropped"),
         *("DeadlinePassed", "NodeLost", "NodeRecovered", "LeadershipTaken", "StoreBound"),
     }
@@ -108,7 +109,7 @@ def test_json_says_it_to_machines():
 def _beside_events(marks):
     """Marks that aren't types of events; and what has no type isn't counted as one."""
     beside = ("overtaken", "void", "repeated", "keeps", "step forward", "from nothing")
-    beside += ("transfer", "planned", "after a fault")
+    beside += ("transfer", "planned", "after a fault", "released")
     return sum(marks.get(name, 0) for name in beside)
 
 

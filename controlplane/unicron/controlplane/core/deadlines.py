@@ -8,6 +8,7 @@ starts all of them anew.
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.fold_node import cut_off
 from unicron.controlplane.core.fold_task import awaited
+from unicron.controlplane.core.leases import is_awaited, leases
 from unicron.controlplane.core.state import ClusterState
 
 
@@ -27,6 +28,9 @@ def deadlines(state: ClusterState) -> dict[str, int]:
             waits[f"start:{name}"] = limits.START_MS
         if worker.status == "stopping" and not worker.overdue:
             waits[f"stop:{name}"] = limits.STOP_MS
+    for lease in leases(state):
+        if is_awaited(lease):
+            waits[f"release:{lease.holder.worker}:{lease.holder.incarnation}"] = limits.RELEASE_MS
     for task in state.tasks.values():
         name = f"{task.spec.task}:{task.generation}"
         if task.overdue:

@@ -1,7 +1,13 @@
 """Fold of leadership, incidents and plans."""
 
 from unicron.controlplane.core import tables
-from unicron.controlplane.core.change import put, replace, with_node, with_task
+from unicron.controlplane.core.change import (
+    put,
+    replace,
+    with_node,
+    with_task,
+    with_worker,
+)
 from unicron.controlplane.core.fold_node import to_node
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState
 from unicron.events import (
@@ -139,6 +145,9 @@ def plan_decided(state: ClusterState, at: Sequence, body: PlanDecided) -> Cluste
             state = with_task(state, replace(task, allocation=allocation, planned_at=at))
     if body.source == "local":
         return state
+    for worker in state.workers.values():
+        if worker.overdue and worker.status != "stopping":  # see fold_worker.unreleased
+            state = with_worker(state, replace(worker, overdue=False))
     return _clear_desk(state, body.computed_at, failures=0)
 
 

@@ -4,7 +4,8 @@ from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import add_cause, replace, with_node, with_task
 from unicron.controlplane.core.fold_node import cut_off
 from unicron.controlplane.core.fold_task import awaited
-from unicron.controlplane.core.fold_worker import failed, outlived
+from unicron.controlplane.core.fold_worker import failed, outlived, unreleased
+from unicron.controlplane.core.leases import is_awaited, leases
 from unicron.controlplane.core.state import Cause, ClusterState, TaskState
 from unicron.events import DeadlinePassed, Sequence, WorkerId
 
@@ -20,6 +21,8 @@ def passed(state: ClusterState, at: Sequence, body: DeadlinePassed) -> ClusterSt
             return _closed(state, at, subject, number)
         case "start" | "stop":
             return _worker(state, at, kind, subject, number)
+        case "release":
+            return _release(state, at, subject, number)
         case "quiesce" | "ready":
             task = state.tasks.get(subject)
             phase = "closed" if kind == "quiesce" else "ordered"
@@ -59,6 +62,14 @@ def _worker(
     if kind == "start" and worker.status in ("ordered", "started"):
         what = f"{worker.worker} did not get ready within {limits.START_MS} ms"
         return failed(state, at, worker, "start", what, severity=2)
+    return state
+
+
+def _release(state: ClusterState, at: Sequence, subject: str, number: str) -> ClusterState:
+    for lease in leases(state):
+        worker = lease.holder
+        if (worker.worker, str(worker.incarnation)) == (subject, number) and is_awaited(lease):
+            return unreleased(state, at, worker, lease.to)
     return state
 
 

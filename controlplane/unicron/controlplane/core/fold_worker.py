@@ -14,6 +14,7 @@ from unicron.controlplane.core.change import (
     with_worker,
 )
 from unicron.controlplane.core.fold_node import client_name, closed
+from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import Cause, ClusterState, Failure, WorkerState
 from unicron.controlplane.core.supply import devices, usable
 from unicron.events import (
@@ -21,6 +22,7 @@ from unicron.events import (
     Incarnation,
     PeerErrorReported,
     Sequence,
+    TaskId,
     WorkerExited,
     WorkerId,
     WorkerPrepared,
@@ -316,3 +318,19 @@ def outlived(state: ClusterState, at: Sequence, worker: WorkerState) -> ClusterS
     state = with_worker(state, replace(worker, overdue=True))
     what = f"{worker.worker} could not be stopped: its device is not usable"
     return _blame_node(state, at, worker, what)
+
+
+def unreleased(state: ClusterState, at: Sequence, worker: WorkerState, to: TaskId) -> ClusterState:
+    """It has not left its device to the task `to` within the limit. It must go, and its task goes
+    on without it. If that would lose the state of a task that trains, the cluster is planned anew
+    instead, and the next plan gives it another limit."""
+    what = f"{worker.worker} was not released to {to} within {limits.RELEASE_MS} ms"
+    task = state.tasks[worker.task]
+    if task.phase != "closed" and not can_go(state, task, worker):
+        state = with_worker(state, replace(worker, overdue=True))
+        return want_plan(state, at, f"{what}, {worker.task} can't do without it yet")
+    state = with_worker(state, to_status(worker, "failed"))
+    cause = Cause(
+        at=at, severity=2, what=what, task=worker.task, node=worker.node, worker=worker.worker
+    )
+    return break_generation(add_cause(state, cause), worker.task, worker.worker, at, what)

@@ -8,6 +8,7 @@ the interrupted iteration, the rest is shared out by the gradient tree's rule.
 from dataclasses import dataclass
 
 from unicron.controlplane.core.fold_task import answer_of
+from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import Answer, ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import fitting, slot_workers
 from unicron.events import NodeId, OrderedMember, WorkerId, node_of
@@ -169,22 +170,24 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
     """The generation that the allocation asks for, once every joiner is warm; None if the
     running one is already what is wanted, or joiners are still warming up.
 
-    A joiner whose device another task hasn't left yet is not waited for. If nobody stays, rank 0
-    does until the joiners have the state.
+    A joiner whose device another task hasn't left yet is not waited for, nor is any while another
+    task waits for who leaves. If nobody stays, rank 0 does until the joiners have the state.
     """
     members = {m.worker: m.rank for m in task.members}
     wanted = slot_workers(task)
     joiners: list[WorkerState] = []
+    waits = False
     for name in fitting(state, task):
         worker = state.workers.get(name)
         if name in members:
             continue
         if worker is None or worker.status in ("exited", "lost"):
-            return None
-        if worker.task == task.spec.task:
-            if worker.status in ("ordered", "started"):
-                return None
+            waits = True
+        elif worker.task == task.spec.task:
+            waits |= worker.status in ("ordered", "started")
             joiners += [worker] if worker.status == "prepared" else []
+    if waits and not any(lease.holder.worker in members for lease in leases(state)):
+        return None
     staying = [(name, rank) for name, rank in members.items() if name in wanted]
     if not staying and joiners:
         staying = [(name, rank) for name, rank in members.items() if rank == 0]

@@ -22,6 +22,9 @@ SWITCH_MS: Final = 60000
 START_MS: Final = 90000
 #: From WorkerStopOrdered to WorkerExited, beyond the order's grace.
 STOP_MS: Final = 10000
+#: From the plan that gives a worker's device to another task to the order to stop it: its task's
+#: generation proves itself, and a planned switch goes by.
+RELEASE_MS: Final = 90000
 #: From PlanRequested to PlanSolved.
 SOLVE_MS: Final = 20000
 

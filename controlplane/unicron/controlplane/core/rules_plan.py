@@ -1,7 +1,10 @@
 """Rules about plans: the local answer at once, the solver's when it comes, if it still holds."""
 
+from collections import Counter
+
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.fold_task import in_transition
+from unicron.controlplane.core.leases import owners
 from unicron.controlplane.core.problem import (
     active,
     allocations_of,
@@ -50,7 +53,15 @@ def _say(state: ClusterState, allocation: Allocation) -> str:
     if after == before:
         return f"{allocation.task} keeps its {after} devices"
     word = "grows" if after > before else "shrinks" if after else "is parked: shrinks"
-    return f"{allocation.task} {word} from {before} to {after} devices"
+    return f"{allocation.task} {word} from {before} to {after} devices{_whose(state, allocation)}"
+
+
+def _whose(state: ClusterState, allocation: Allocation) -> str:
+    """From which tasks its devices come, where they come from any: ``, 2 from bert``."""
+    given = owners(state)
+    donors = Counter(given[s] for s in allocation.slots if s in given)
+    del donors[allocation.task]
+    return "".join(f", {count} from {task}" for task, count in sorted(donors.items()))
 
 
 def request(state: ClusterState) -> Verdict | None:

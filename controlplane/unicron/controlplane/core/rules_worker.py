@@ -3,8 +3,9 @@
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.fold_task import in_transition
+from unicron.controlplane.core.leases import can_go, owners
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
-from unicron.controlplane.core.supply import fits, usable, wants
+from unicron.controlplane.core.supply import fits, slot_workers, usable, wants
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Incarnation,
@@ -35,7 +36,13 @@ def _occupied(worker: WorkerState) -> bool:
 
 
 def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) -> Verdict:
-    again = old is not None and old.task == task.spec.task and bool(old.failures)
+    passed_on = old is not None and old.task != task.spec.task and bool(old.stop_order)
+    if old is not None and passed_on:
+        reason = f"{old.task} has released it"
+    elif old is not None and old.task == task.spec.task and old.failures:
+        reason = "restart on the same device"
+    else:
+        reason = "the plan gives it to the task"
     body = WorkerStartOrdered(
         task=task.spec.task,
         worker=worker_id(node, device),
@@ -43,9 +50,10 @@ def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) 
         node=node,
         device=device,
         spec=task.spec,
-        reason="restart on the same device" if again else "the plan gives it to the task",
+        reason=reason,
     )
-    return Verdict(body=body, cause=(task.planned_at,), incident=task.incident)
+    released = (old.stop_order,) if old is not None and passed_on else ()
+    return Verdict(body=body, cause=(task.planned_at, *released), incident=task.incident)
 
 
 def renew(state: ClusterState) -> Verdict | None:
@@ -99,7 +107,9 @@ def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
     elif _involved(task, worker) and not _in_the_way(state, task, worker):
         return None
     elif not wants(task, worker):
-        reason, grace = "the plan no longer gives it to the task", limits.STOP_GRACE_MS
+        to = owners(state).get((worker.node, worker.device))
+        reason = f"the plan gives it to {to}" if to else "the plan no longer gives it to the task"
+        grace = limits.STOP_GRACE_MS
     elif not usable(state, worker.node):
         reason = f"{worker.node} is isolated"
     else:
@@ -123,8 +133,11 @@ def stop_order(
 
 
 def _in_the_way(state: ClusterState, task: TaskState, worker: WorkerState) -> bool:
-    """Its task stands still, and the plan gives its device to another one."""
+    """Its task stands still, the plan gives its device to another one, and whom the plan gives the
+    task can do without it: nobody, or somebody who holds its state."""
     if task.phase != "closed" or in_transition(state, task):
+        return False
+    if slot_workers(task) and not can_go(state, task, worker):
         return False
     return any(
         wants(other, worker)

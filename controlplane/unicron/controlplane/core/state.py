@@ -21,7 +21,7 @@ from unicron.events import (
 )
 
 #: Version of the meaning of events: grows when the same history gives another state.
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,8 +72,8 @@ class WorkerState(Value, frozen=True, kw_only=True):
 
     `order`: sequence of the start order; `stop_order`: of the stop order or 0. `begun`: its agent
     has heard of it. `joined_at`: the iteration at which it first held the training state, -1
-    before. `overdue`: it outlived its stop. `failures`: those of the slot since it last trained
-    well for a while.
+    before. `overdue`: it outlived its stop, or the time to leave its device to another task.
+    `failures`: those of the slot since it last trained well for a while.
     """
 
     worker: WorkerId

@@ -11,7 +11,8 @@ from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.fold_task import awaited, is_parked
-from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.leases import leases
+from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import slot_workers, usable
 from unicron.events import WorkerId
 
@@ -56,6 +57,17 @@ def no_task_waits_without_a_limit(state: ClusterState) -> Iterator[str]:
     for task in state.tasks.values():
         if task.phase not in tables.ENDED and (why := _waits_in_vain(state, task, keys, planning)):
             yield f"task {task.spec.task} is {task.phase} and {why}"
+
+
+def no_device_is_kept_without_a_limit(state: ClusterState) -> Iterator[str]:
+    """Who stands on a device that the plan gives to another task is to leave it within a limit, or
+    until the next plan."""
+    keys = deadlines(state)
+    planning = _is_planning(state, keys)
+    for lease in leases(state):
+        worker = lease.holder
+        if not (_ends(worker, keys) or (worker.overdue and planning)):
+            yield f"{lease.to} waits for {worker.worker}, held by {worker.task} ({worker.status})"
 
 
 def no_worker_is_left_over(state: ClusterState) -> Iterator[str]:
@@ -109,9 +121,14 @@ def _is_coming(state: ClusterState, task: str, name: WorkerId, keys: dict[str, i
     if worker is None or not usable(state, worker.node):
         return False
     if worker.task != task and state.tasks[worker.task].phase not in tables.ENDED:
-        return worker.status in tables.ALIVE  # the other task is to leave it, and is looked at
+        return worker.status in tables.ALIVE  # see no_device_is_kept_without_a_limit
     life = f"{worker.worker}:{worker.incarnation}"
     return f"start:{life}" in keys or f"stop:{life}" in keys
+
+
+def _ends(worker: WorkerState, keys: dict[str, int]) -> bool:
+    life = f"{worker.worker}:{worker.incarnation}"
+    return f"release:{life}" in keys or f"stop:{life}" in keys
 
 
 REST_CHECKS: Final = (
@@ -120,5 +137,6 @@ REST_CHECKS: Final = (
     no_incident_stays_open,
     no_plan_waits_for_ever,
     no_task_waits_without_a_limit,
+    no_device_is_kept_without_a_limit,
     no_worker_is_left_over,
 )

@@ -125,7 +125,7 @@ class _Claim:
             case "quiesce" | "ready":
                 generations = {str(g) for g in self._closed | self._ordered}
                 return subject == self._incident.task and number in generations
-            case "start" | "stop":
+            case "start" | "stop" | "release":
                 started = {(str(worker), str(life)) for worker, life in self._started}
                 return (subject, number) in started or subject == self._incident.worker
             case "solve":

@@ -132,7 +132,7 @@ def _waited_for(key: str) -> set[tuple[str, str]]:
     wait, _, name = key.partition(":")
     subject = name.rpartition(":")[0]
     kinds = {"confirm": NODE, "closed": NODE, "start": WORKER, "stop": WORKER}
-    kinds |= {"quiesce": TASK, "ready": TASK}
+    kinds |= {"release": WORKER, "quiesce": TASK, "ready": TASK}
     return {(kinds[wait], subject)} if wait in kinds else set()
 
 

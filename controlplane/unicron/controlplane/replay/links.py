@@ -122,6 +122,8 @@ class Linker:
         subject, _, number = name.rpartition(":")
         if not number.isdecimal():
             return None
+        if wait == "release":  # since the newest plan that gives the device away
+            return self._get("given", subject)
         kinds = {"quiesce": "closed", "ready": "ordered", "start": "start", "stop": "stop"}
         if wait in kinds:
             return self._get(kinds[wait], subject, int(number))
@@ -178,7 +180,8 @@ def _keys(body: ev.AnyEvent) -> list[tuple[str, str, int]]:
         case ev.NodeSuspected(node=node):
             return [("suspected", node, 0)]
         case ev.PlanDecided(allocations=allocations):
-            return [("planned", a.task, 0) for a in allocations]
+            given = [("given", ev.worker_id(*slot), 0) for a in allocations for slot in a.slots]
+            return [*(("planned", a.task, 0) for a in allocations), *given]
         case ev.GenerationClosed():
             return [("closed", body.task, body.generation)]
         case ev.TransitionOrdered():

@@ -191,6 +191,7 @@ def _deadline(body: ev.DeadlinePassed) -> str:
         "closed": f"the connections of {subject} and its workers closed and stayed so",
         "start": f"{subject} (life {number}) is still not ready after its start was ordered",
         "stop": f"{subject} (life {number}) is still there after its stop was ordered",
+        "release": f"{subject} (life {number}) still holds a device that goes to another task",
         "quiesce": f"not all of {subject} answered that they left generation {number}",
         "ready": f"not all of {subject} got ready for generation {number}",
         "solve": f"the planner has not answered #{name}",

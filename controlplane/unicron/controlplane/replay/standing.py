@@ -2,8 +2,9 @@
 
 from unicron.controlplane.core import tables
 from unicron.controlplane.core.fold_node import LOST
+from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import ClusterState, NodeState, TaskState, WorkerState
-from unicron.controlplane.replay.phrases import one_line
+from unicron.controlplane.replay.phrases import names, one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import NextCommand, NowState
 from unicron.controlplane.replay.summary import IncidentSummary
@@ -84,6 +85,9 @@ def worker_now(state: ClusterState, worker: WorkerState) -> NowState:
         words = f"life {worker.incarnation} lives, and does not train"
     else:
         words = f"life {worker.incarnation} has ended"
+    to = next((lease.to for lease in leases(state) if lease.holder is worker), None)
+    if to is not None:
+        words += f"; the plan gives its device to {to}"
     return NowState(
         kind="worker",
         name=worker.worker,
@@ -120,7 +124,20 @@ def task_words(reading: Reading, task: TaskState) -> str:
     paces = reading.throughput.paces.get(task.spec.task, [])
     devices = paces[-1].devices if paces else 0
     if devices:
-        return f"trains on {devices} of {count(wanted, 'device')}, {at}"
+        held = _held(reading.state, task)
+        return f"trains on {devices} of {count(wanted, 'device')}, {at}{held}"
     if task.allocation is not None and not wanted:
         return f"is parked at {at}, until a plan gives it devices"
-    return f"stands still at {at}; the plan gives it {count(wanted, 'device')}"
+    held = _held(reading.state, task)
+    return f"stands still at {at}; the plan gives it {count(wanted, 'device')}{held}"
+
+
+def _held(state: ClusterState, task: TaskState) -> str:
+    """Devices that it waits for."""
+    mine = [lease.holder for lease in leases(state) if lease.to == task.spec.task]
+    donors = sorted({holder.task for holder in mine})
+    return "".join(
+        f"; waits for {names(tuple(h.worker for h in mine if h.task == donor))}, "
+        f"held by {donor} until its worker there has stopped"
+        for donor in donors
+    )

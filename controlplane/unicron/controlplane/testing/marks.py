@@ -1,7 +1,7 @@
 """What came about in a run, counted: a test demands that rare things did, over many seeds."""
 
 from unicron.controlplane.testing.outcome import Outcome
-from unicron.events import Envelope, TransitionOrdered
+from unicron.events import Envelope, TransitionOrdered, WorkerStopOrdered
 
 
 def marks(outcome: Outcome) -> dict[str, int]:
@@ -21,6 +21,8 @@ def marks(outcome: Outcome) -> dict[str, int]:
             names.append("overtaken")
         if isinstance(envelope.body, TransitionOrdered):
             names += _of_order(envelope)
+        if isinstance(envelope.body, WorkerStopOrdered) and "gives it to" in envelope.body.reason:
+            names.append("released")  # to another task
         for name in names:
             found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items()))
