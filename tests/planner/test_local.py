@@ -20,7 +20,7 @@ from tests.planner.cases import (
     with_task,
 )
 from unicron.planner import LayoutOption, check, local_plan
-from unicron.planner.objective import can_stay, healthy_slots
+from unicron.planner.pricing import ground, standing
 
 A = running("a", linear(4), slots("n0/0-1", "n1/0-1"), hit=True)
 B = running("b", linear(4), slots("n1/2-3"))
@@ -92,9 +92,9 @@ def test_who_cannot_stay_counts_as_hit_even_if_nobody_said_so(gone):
 @QUICK
 @given(problems((1, 2, 4)))
 def test_everybody_else_keeps_exactly_what_it_has(base):
-    healthy, plan = healthy_slots(base), local_plan(base)
+    nodes, plan = ground(base), local_plan(base)
     for each in base.tasks:
         got = of(plan, each.task)
         assert set(got.slots) <= set(each.placement)
-        if can_stay(each, healthy) or each.current is None:
+        if standing(each, nodes).intact or each.current is None:
             assert (got.layout, got.slots) == (each.current, each.placement)

@@ -22,15 +22,9 @@ from tests.planner.cases import (
 from unicron.planner import Assignment, LayoutOption, Slot, local_plan, validate
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
-from unicron.planner.objective import (
-    TIERS,
-    board,
-    evaluate,
-    packed,
-    price,
-    prune,
-    stages,
-)
+from unicron.planner.objective import TIERS, board
+from unicron.planner.pricing import evaluate, price
+from unicron.planner.scores import packed, stages
 from unicron.planner.validation import EXACT_MAX
 
 # Weight 1.5, 200 GFLOP/s on two devices, 30 s of change-over, 1000 s to run.
@@ -41,15 +35,22 @@ BASE = problem([node("n0", 4)], [TASK], expected_run_ms=1_000_000)
 PRICE = 1500 * 200 * 30_000 // 1_000_000
 
 
+def costs(base, name="a", **fields):
+    """The price of changing the task over to an assignment with these fields."""
+    demand = next(t for t in base.tasks if t.task == name)
+    return price(base, demand, Assignment(task=name, **fields))
+
+
 def test_the_price_of_a_change_is_lost_throughput_over_the_expected_run():
-    assert price(BASE, TASK) == PRICE == 9_000
+    assert costs(BASE) == PRICE == 9_000
+    assert costs(BASE, layout=layout(2), slots=slots("n0/0-1")) == 0
     # Rounded down by less than one unit: 1 x 100 x 1 / 1_000_000.
     small = running("a", linear(1), slots("n0/0"), weight_milli=1, transition_ms=1)
-    assert price(BASE, small) == 0
+    assert costs(problem([node("n0", 4)], [small])) == 0
     # F(t, x) of a task that doesn't run, or runs outside its limits, is nothing.
-    assert price(BASE, task("a", linear(3), transition_ms=30_000)) == 0
-    outside = with_task(BASE, "a", options=linear(1), max_devices=1).tasks[0]
-    assert price(BASE, outside) == 0
+    parked = problem([node("n0", 4)], [task("a", linear(3), transition_ms=30_000)])
+    assert costs(parked, layout=layout(1), slots=slots("n0/0")) == 0
+    assert costs(with_task(BASE, "a", options=linear(1), max_devices=1)) == 0
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_the_board_prices_choices_as_the_plan_will_be():
     assert [c.tiers[1:3] for c in row] == [(-1, 0), (-1, 0), (0, 0), (-1, -1)]
     # Devices to the lowest name: those of the second task count against it.
     two = board(change(BASE, tasks=(task("b", linear(2)), TASK)))
-    assert [c.tiers[3] for c in two.choices[0]] == [0, 0, 0, 0]
-    assert [c.tiers[3] for c in two.choices[1]] == [0, -1, -2]
+    assert [c.tiers[4] for c in two.choices[0]] == [0, 0, 0, 0]
+    assert [c.tiers[4] for c in two.choices[1]] == [0, -1, -2]
 
 
 def test_dominated_layouts_are_dropped_but_never_the_one_that_stays():
@@ -98,9 +99,7 @@ def test_dominated_layouts_are_dropped_but_never_the_one_that_stays():
         for o, g in zip(options, (100, 90, 90, 130), strict=True)
     )
     base = problem([node("n0", 4)], [running("a", flat, slots("n0/0-2"), transition_ms=0)])
-    row = board(base).choices[0]
-    assert [row[k].devices for k in prune(row)] == [0, 1, 3, 4]
-    assert [row[k].devices for k in prune(row, keep=[2])] == [0, 1, 2, 3, 4]
+    assert [c.devices for c in board(base).choices[0]] == [0, 1, 3, 4]
 
 
 def test_a_layout_in_larger_groups_does_not_make_one_in_smaller_groups_superfluous():
@@ -111,7 +110,7 @@ def test_a_layout_in_larger_groups_does_not_make_one_in_smaller_groups_superfluo
         LayoutOption(layout=layout(3, tp=2), throughput_gflops=80),
     )
     row = board(problem([node("n0", 8)], [task("a", options)])).choices[0]
-    assert [row[k].devices for k in prune(row)] == [0, 4, 5]
+    assert [choice.devices for choice in row] == [0, 4, 5]
 
 
 @QUICK

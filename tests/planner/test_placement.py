@@ -63,12 +63,12 @@ def test_groups_never_leave_their_node(tp, groups):
         assert check(base, plan) == ()
 
 
-def test_the_table_falls_back_to_whole_blocks_of_the_largest_group():
-    """Counting 6 devices says three groups of 2, but nodes of 3 hold two."""
+def test_nodes_hold_whole_groups_only():
+    """Counting 6 devices says three groups of 2, but nodes of 3 hold one each."""
     tasks = [task("a", linear(3, tp=2)[1:], weight_milli=9000), task("b", linear(1), min_devices=0)]
     plan = dynamic_plan(problem([node("n0", 3), node("n1", 3)], tasks))
     assert plan.source == "dp" and of(plan, "a").layout == layout(2, tp=2)
-    assert dict(plan.statistics)["optimal"] == 0
+    assert dict(plan.statistics)["optimal"] == 1
 
 
 def test_what_is_left_of_a_broken_group_is_used_again():

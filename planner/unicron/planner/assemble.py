@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from unicron.planner.objective import Board, Choice, evaluate
+from unicron.planner.objective import Board, Choice
 from unicron.planner.placement import place
 from unicron.planner.plan import Assignment, Plan
+from unicron.planner.pricing import Ground, evaluate, relaxed
 from unicron.planner.problem import PlanProblem, digest
 from unicron.planner.sources import transfers
 
@@ -16,37 +17,42 @@ def finish(
     source: str,
     assignments: Iterable[Assignment],
     statistics: tuple[tuple[str, int], ...] = (),
+    *,
+    nodes: Ground | None = None,
+    stamp: str = "",
 ) -> Plan:
-    """A plan of these assignments, in the order of the task names."""
+    """A plan of these assignments, in the order of the task names.
+
+    Who has prepared the nodes or knows the problem's digest (`stamp`) may save doing it again.
+    """
     ordered = tuple(sorted(assignments, key=lambda assignment: assignment.task))
-    value, waf = evaluate(problem, ordered)
-    required = {task.task for task in problem.tasks if task.min_devices > 0}
+    value, waf = evaluate(problem, ordered, nodes)
     return Plan(
         source=source,
         assignments=ordered,
         value_gflops_milli=value,
         waf_milli=waf,
         computed_at=problem.computed_at,
-        problem_digest=digest(problem),
+        problem_digest=stamp or digest(problem),
         statistics=statistics,
-        relaxed=tuple(
-            assignment.task
-            for assignment in ordered
-            if assignment.layout is None and assignment.task in required
-        ),
+        relaxed=relaxed(problem.tasks, {a.task: a for a in ordered}),
         transfers=transfers(problem, ordered),
     )
 
 
 def build(
-    board: Board, picks: Sequence[Choice], source: str, statistics: tuple[tuple[str, int], ...]
+    board: Board,
+    picks: Sequence[Choice],
+    source: str,
+    statistics: tuple[tuple[str, int], ...],
+    stamp: str = "",
 ) -> Plan | None:
     """Place one choice per task of the board; None if the groups don't fit into the nodes."""
     slots = place(board.problem, board.tasks, picks)
     if slots is None:
         return None
     assignments = (
-        Assignment(task=task.task, layout=pick.layout, slots=held)
+        Assignment(task=task.task, layout=pick.layout, kind=pick.kind, slots=held)
         for task, pick, held in zip(board.tasks, picks, slots, strict=True)
     )
-    return finish(board.problem, source, assignments, statistics)
+    return finish(board.problem, source, assignments, statistics, nodes=board.nodes, stamp=stamp)

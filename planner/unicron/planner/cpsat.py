@@ -4,10 +4,9 @@ Settings as measured: one worker and a fixed seed (the same answer every time), 
 level 2 (level 0 ends far from the optimum), presolve off (faster here, and with it a complete hint
 is not always used within a short limit), a deterministic limit instead of a clock.
 
-With several tensor parallel sizes, counting devices isn't enough: a node of 7 devices holds one
-group of 4. For each size t above the smallest, and each class of nodes that are alike, an integer
-says how many groups of t fit beside the tasks that stay there. Groups that change are free to go
-anywhere, and sizes divide one another, so these counts are exact: what fits them can be placed.
+First devices are only counted: by kind, by group size, by quota. What is best then is placed, and
+if that works nothing better can exist. Only if it doesn't the model is told where groups fit (see
+`packing.py`): how many of each sort go to each class of nodes.
 """
 
 from __future__ import annotations
@@ -15,97 +14,115 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from ortools.sat.python import cp_model
 
 from unicron.planner.assemble import build
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.errors import PlannerBug
-from unicron.planner.floors import countable_floors, must_run
-from unicron.planner.objective import Board, Choice, board, merit, packed, prune, stages
+from unicron.planner.floors import countable_floors, wanted_floors
+from unicron.planner.limits import Limit, Tally, group_limits, kind_limits, quota_limits
+from unicron.planner.objective import Board, board
+from unicron.planner.packing import NodeClass, Sort, likes, node_classes
 from unicron.planner.plan import Plan
-from unicron.planner.problem import PlanProblem
+from unicron.planner.pricing import merit
+from unicron.planner.problem import PlanProblem, digest
+from unicron.planner.scores import packed, stages
 
 DETERMINISTIC_MS = 4_000
 SEED = 7
+# Floors decided at once: powers of two up to here stay exact.
+FLOORS_AT_ONCE = 48
 
-
-class _NodeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes with the same number of healthy devices and of devices held by each staying task."""
-
-    count: int
-    devices: int
-    held: tuple[tuple[int, int], ...]  # (task position, devices held on each such node)
+Terms = Iterable[tuple[int, cp_model.IntVar]]
 
 
 class _Model:
     """One CP-SAT model of a board; objectives are set one after the other."""
 
-    def __init__(self, prepared: Board, hint: Sequence[int]) -> None:
+    def __init__(self, prepared: Board, *, spread: bool) -> None:
         self.prepared = prepared
         self.model = cp_model.CpModel()
-        self.pick: list[dict[int, cp_model.IntVar]] = [
-            {k: self.model.new_bool_var(f"t{i}c{k}") for k in prune(row, keep=[hinted])}
-            for i, (row, hinted) in enumerate(zip(prepared.choices, hint, strict=True))
+        self.picks = [
+            [self.model.new_bool_var(f"t{i}c{k}") for k in range(len(row))]
+            for i, row in enumerate(prepared.choices)
         ]
-        for row in self.pick:
-            self.model.add_exactly_one(row.values())
-        self.room: list[tuple[cp_model.IntVar, _NodeClass, int]] = []
-        self._limit_devices()
+        for row in self.picks:
+            self.model.add_exactly_one(row)
+        for limit in _limits(prepared):
+            used = [
+                (choice.devices, var)
+                for i, (choices, row) in enumerate(zip(prepared.choices, self.picks, strict=True))
+                for choice, var in zip(choices, row, strict=True)
+                if limit.counts(i, choice)
+            ]
+            self.model.add(_total(used) <= limit.most)
+        if spread:
+            self._spread()
 
-    def _limit_devices(self) -> None:
+    def _spread(self) -> None:
+        """Groups that change go to classes of nodes; those of tasks that stay are there already."""
         prepared, model = self.prepared, self.model
-        model.add(self._devices(0, staying=True) <= prepared.capacity)
-        classes = _node_classes(prepared)
-        for size in prepared.sizes[1:]:
-            fitting: list[tuple[int, cp_model.IntVar]] = []
-            for c, alike in enumerate(classes):
-                if alike.devices < size:
-                    continue
-                room = model.new_int_var(0, alike.devices // size, f"s{size}n{c}")
-                self.room.append((room, alike, size))
-                model.add(_total([(size, room), *self._held(alike)]) <= alike.devices)
-                fitting.append((alike.count * size, room))
-            model.add(self._devices(size, staying=False) <= _total(fitting))
+        like = likes(prepared)
+        wanted: dict[Sort, list[tuple[int, cp_model.IntVar]]] = {}
+        for i, row in enumerate(prepared.choices):
+            for choice, var in zip(row, self.picks[i], strict=True):
+                if choice.layout is not None and not choice.stays:
+                    sort = Sort(tp=choice.tp, kind=choice.kind, like=like[i])
+                    wanted.setdefault(sort, []).append((choice.devices // choice.tp, var))
+        placed: dict[Sort, list[tuple[int, cp_model.IntVar]]] = {sort: [] for sort in wanted}
+        for c, nodes in enumerate(node_classes(prepared)):
+            here: list[tuple[Sort, cp_model.IntVar]] = []
+            for s, sort in enumerate(sorted(wanted)):
+                if sort.fits(nodes):
+                    most = nodes.count * (nodes.devices // sort.tp)
+                    var = model.new_int_var(0, most, f"s{s}n{c}")
+                    here.append((sort, var))
+                    placed[sort].append((1, var))
+            self._fill(nodes, here)
+        for sort, groups in wanted.items():
+            model.add(_total(groups) <= _total(placed[sort]))
 
-    def _devices(self, size: int, *, staying: bool) -> cp_model.LinearExpr:
-        """Devices of all choices in groups of at least `size`, those of staying tasks or not."""
-        return _total(
-            (self.prepared.choices[i][k].devices, var)
-            for i, row in enumerate(self.pick)
-            for k, var in row.items()
-            if self.prepared.choices[i][k].tp >= size
-            and (staying or not self.prepared.choices[i][k].stays)
-        )
-
-    def _held(self, alike: _NodeClass) -> list[tuple[int, cp_model.IntVar]]:
-        return [
-            (held, var)
-            for i, held in alike.held
-            for k, var in self.pick[i].items()
-            if self.prepared.choices[i][k].stays
+    def _fill(self, nodes: NodeClass, groups: list[tuple[Sort, cp_model.IntVar]]) -> None:
+        """For each size, groups of at least that size fit beside the tasks that stay."""
+        held = [
+            (share, var)
+            for i, share in nodes.held
+            for choice, var in zip(self.prepared.choices[i], self.picks[i], strict=True)
+            if choice.stays
         ]
+        for size in sorted({sort.tp for sort, _ in groups}):
+            used = _total((sort.tp, var) for sort, var in groups if sort.tp >= size)
+            if nodes.devices % size or any(share % size for share, _ in held):
+                room = self.model.new_int_var(0, nodes.devices // size, "")
+                self.model.add(_total([(size, room), *held]) <= nodes.devices)
+                self.model.add(used <= nodes.count * size * room)
+            else:
+                self.model.add(used + nodes.count * _total(held) <= nodes.count * nodes.devices)
 
-    def require(self, tasks: frozenset[int]) -> None:
-        """These tasks must run."""
+    def floored(self, task: int) -> list[cp_model.IntVar]:
+        """The choices of a task that meet its floor."""
+        row = self.prepared.choices[task]
+        return [var for choice, var in zip(row, self.picks[task], strict=True) if choice.floored]
+
+    def require(self, tasks: Iterable[int]) -> None:
+        """The floors of these tasks are met."""
         for i in tasks:
-            self.model.add(self.pick[i][0] == 0)
+            self.model.add_bool_or(self.floored(i))
 
-    def objective(self, scores: list[list[int]]) -> cp_model.LinearExpr:
+    def total(self, scores: Sequence[Sequence[int]]) -> cp_model.LinearExpr:
         """The sum of the scores of what is picked."""
         return _total(
-            (scores[i][k], var) for i, row in enumerate(self.pick) for k, var in row.items()
+            (score, var)
+            for row, marks in zip(self.picks, scores, strict=True)
+            for score, var in zip(marks, row, strict=True)
         )
 
     def hint(self, picks: Sequence[int]) -> None:
-        """Start from these picks; all variables are given, since a partial hint may be ignored."""
+        """Start from these picks."""
         self.model.clear_hints()
-        for i, row in enumerate(self.pick):
-            for k, var in row.items():
-                self.model.add_hint(var, int(k == picks[i]))
-        for room, alike, size in self.room:
-            held = sum(held for i, held in alike.held if self.prepared.choices[i][picks[i]].stays)
-            self.model.add_hint(room, (alike.devices - held) // size)
+        for row, pick in zip(self.picks, picks, strict=True):
+            for k, var in enumerate(row):
+                self.model.add_hint(var, int(k == pick))
 
     def solve(
         self, deterministic_ms: int
@@ -123,11 +140,15 @@ class _Model:
         status = solver.solve(self.model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return status, None, solver
-        picks = [next(k for k, var in row.items() if solver.value(var)) for row in self.pick]
+        picks = [next(k for k, var in enumerate(row) if solver.value(var)) for row in self.picks]
         return status, picks, solver
 
 
-def _total(terms: Iterable[tuple[int, cp_model.IntVar]]) -> cp_model.LinearExpr:
+def _limits(prepared: Board) -> tuple[Limit, ...]:
+    return (*kind_limits(prepared), *group_limits(prepared), *quota_limits(prepared))
+
+
+def _total(terms: Terms) -> cp_model.LinearExpr:
     pairs = list(terms)
     return cp_model.LinearExpr.weighted_sum([var for _, var in pairs], [c for c, _ in pairs])
 
@@ -137,38 +158,38 @@ def solve(
 ) -> Plan:
     """The best plan for a valid problem, found from `hint` (the dynamic programme's by default).
 
-    Minimums are met, or given up by priority where they can't be (`Plan.relaxed`). Never worse
-    than the hint: if the limit ends the search first, the better of both is returned. The statistic
+    Floors are met, or given up by priority where they can't be (`Plan.relaxed`). Never worse than
+    the hint: if the limit ends the search first, the better of both is returned. The statistic
     `optimal` is 1 if it is proven best; `limit_reached` is 1 if a limit ended any search.
     """
-    prepared = board(problem)
+    prepared, stamp = board(problem), digest(problem)
     hint = dynamic_plan(problem) if hint is None else hint
     start = _indexes(prepared, hint)
-    forced, settled = _floors(prepared, start, deterministic_ms)
-    picks, counts = _optimise(prepared, start, forced, deterministic_ms)
-    counts["optimal"] = int(settled and counts["limit_reached"] == 0)
-    if picks is None:
-        return hint
-    chosen = [row[k] for row, k in zip(prepared.choices, picks, strict=True)]
-    plan = build(prepared, chosen, "cpsat", tuple(sorted(counts.items())))
-    if plan is None:
-        raise PlannerBug("sizes that fit could not be placed")
-    return max((plan, hint), key=lambda plan: merit(problem, plan)[:3])
+    counts: Counter[str] = Counter(limit_reached=0)
+    for spread in (False, True):
+        picks = _optimise(prepared, start, deterministic_ms, counts, spread=spread)
+        if picks is None:
+            break
+        counts["optimal"] = 1 - counts["limit_reached"]
+        chosen = [row[k] for row, k in zip(prepared.choices, picks, strict=True)]
+        plan = build(prepared, chosen, "cpsat", tuple(sorted(counts.items())), stamp)
+        if plan is not None:
+            return max((plan, hint), key=lambda plan: merit(problem, plan, prepared.nodes)[:3])
+    return hint
 
 
 def _optimise(
-    prepared: Board, start: list[int], forced: frozenset[int], deterministic_ms: int
-) -> tuple[list[int] | None, Counter[str]]:
-    """One solve per stage of the objective, each held to the results of those before."""
-    model = _Model(prepared, start)
-    model.require(forced)
-    counts: Counter[str] = Counter(limit_reached=0)
+    prepared: Board, start: list[int], deterministic_ms: int, counts: Counter[str], *, spread: bool
+) -> list[int] | None:
+    """First the floors, then one solve per stage of the objective, each held to those before."""
+    model = _Model(prepared, spread=spread)
     best: list[int] | None = None
-    for first, last in stages(prepared):
-        scores, _ = packed(prepared, first, last)
-        score = model.objective(scores)
+    objectives = [] if _settle_floors(model, start, spread=spread) else _floor_scores(prepared)
+    objectives += [packed(prepared, first, last)[0] for first, last in stages(prepared)]
+    for scores in objectives:
+        total = model.total(scores)
         model.hint(start if best is None else best)
-        model.model.maximize(score)
+        model.model.maximize(total)
         status, picks, solver = model.solve(deterministic_ms)
         counts["stages"] += 1
         counts["booleans"] = solver.num_booleans
@@ -180,58 +201,66 @@ def _optimise(
         best = picks
         # In Python integers: the solver's own figure is a double.
         reached = sum(scores[i][k] for i, k in enumerate(picks))
-        model.model.add(score >= reached)
-    return best, counts
+        model.model.add(total >= reached)
+    return best
 
 
-def _floors(
-    prepared: Board, start: list[int], deterministic_ms: int
-) -> tuple[frozenset[int], bool]:
-    """The minimums that hold, and whether that is certain."""
-    if prepared.countable:
-        return countable_floors(prepared), True
-    certain = True
+def _settle_floors(model: _Model, start: list[int], *, spread: bool) -> bool:
+    """Require the floors that hold, if that can be told without a search."""
+    prepared = model.prepared
+    limits = _limits(prepared)
+    wanted = wanted_floors(prepared)
+    tally = Tally(limits)
+    for i, k in enumerate(start):
+        tally.take(i, prepared.choices[i][k])
+    if not wanted or (
+        not spread and tally.kept and all(prepared.choices[i][start[i]].floored for i in wanted)
+    ):
+        model.require(wanted)
+        return True
+    if spread or any(len({c.kind for c in row if c.devices}) > 1 for row in prepared.choices):
+        return False
+    model.require(countable_floors(prepared, Tally(limits)))
+    return True
 
-    def feasible(tasks: frozenset[int]) -> bool:
-        nonlocal certain
-        model = _Model(prepared, start)
-        model.require(tasks)
-        status, picks, _ = model.solve(deterministic_ms)
-        certain &= status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
-        return picks is not None
 
-    return must_run(prepared, feasible), certain
+def _floor_scores(prepared: Board) -> list[list[list[int]]]:
+    """Objectives that meet the floors by their order: each weighs more than all after it."""
+    wanted = wanted_floors(prepared)
+    found = []
+    for first in range(0, len(wanted), FLOORS_AT_ONCE):
+        some = wanted[first : first + FLOORS_AT_ONCE]
+        weights = {i: 2 ** (len(some) - n) for n, i in enumerate(some, 1)}
+        found.append(
+            [
+                [weights.get(i, 0) * choice.floored for choice in row]
+                for i, row in enumerate(prepared.choices)
+            ]
+        )
+    return found
 
 
 def _indexes(prepared: Board, hint: Plan) -> list[int]:
-    """The hint's choices as indexes; what isn't on the board counts as parked."""
+    """The hint's choices on the board; for one that was left out, the best that takes no more."""
     given = {assignment.task: assignment for assignment in hint.assignments}
     found = []
     for task, row in zip(prepared.tasks, prepared.choices, strict=True):
         assignment = given.get(task.task)
         layout = None if assignment is None else assignment.layout
-        same = assignment is not None and assignment.slots == task.placement
-        matching = [k for k, choice in enumerate(row) if choice.layout == layout]
-        # Staying comes before moving with the same layout.
-        found.append((matching[0] if same else matching[-1]) if matching else 0)
+        if assignment is None or layout is None:
+            found.append(0)
+            continue
+        same = (layout, assignment.slots) == (task.current, task.placement)
+        fitting = [
+            k
+            for k, choice in enumerate(row)
+            if choice.kind in ("", assignment.kind)
+            and choice.devices <= layout.devices
+            and choice.tp <= layout.tp
+        ]
+        found.append(
+            max(
+                fitting, key=lambda k: (row[k].layout == layout, row[k].stays == same, row[k].tiers)
+            )
+        )
     return found
-
-
-def _node_classes(prepared: Board) -> tuple[_NodeClass, ...]:
-    staying = [(i, task) for i, task in enumerate(prepared.tasks) if _may_stay(prepared.choices[i])]
-    held: dict[str, Counter[int]] = {}
-    for i, task in staying:
-        for slot in task.placement:
-            held.setdefault(slot.node, Counter())[i] += 1
-    alike = Counter(
-        (len(node.devices), tuple(sorted(held.get(node.node, Counter()).items())))
-        for node in prepared.problem.nodes
-    )
-    return tuple(
-        _NodeClass(count=count, devices=devices, held=holders)
-        for (devices, holders), count in sorted(alike.items())
-    )
-
-
-def _may_stay(row: tuple[Choice, ...]) -> bool:
-    return any(choice.stays and choice.layout is not None for choice in row)

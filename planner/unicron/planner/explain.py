@@ -8,8 +8,14 @@ from __future__ import annotations
 
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.local import local_plan
-from unicron.planner.objective import healthy_slots, is_changed, price, throughput
 from unicron.planner.plan import Assignment, Plan
+from unicron.planner.pricing import (
+    healthy_slots,
+    is_changed,
+    price,
+    running_milli,
+    throughput,
+)
 from unicron.planner.problem import Layout, PlanProblem, Slot, TaskDemand
 
 Data = dict[str, object]
@@ -19,7 +25,7 @@ def explain(problem: PlanProblem, plan: Plan) -> tuple[str, ...]:
     """A few lines for people; the plan must pass `check` for the problem."""
     healthy = healthy_slots(problem)
     demands = {task.task: task for task in problem.tasks}
-    before = sum(task.weight_milli * throughput(task, task.current) for task in problem.tasks)
+    before = sum(map(running_milli, problem.tasks))
     head = (
         f"plan by {plan.source} at sequence {plan.computed_at}: weighted throughput "
         f"{_gflops(before)} -> {_gflops(plan.waf_milli)} GFLOP/s, changes cost "
@@ -47,9 +53,7 @@ def explain_data(problem: PlanProblem, plan: Plan) -> Data:
     return {
         "source": plan.source,
         "computed_at": plan.computed_at,
-        "waf_before_milli": sum(
-            task.weight_milli * throughput(task, task.current) for task in problem.tasks
-        ),
+        "waf_before_milli": sum(map(running_milli, problem.tasks)),
         "waf_after_milli": plan.waf_milli,
         "change_cost_milli": plan.waf_milli - plan.value_gflops_milli,
         "devices_healthy": len(healthy),
@@ -89,9 +93,9 @@ def _task_data(
         "gained": len(given - held),
         "lost": len(held - healthy),
         "released": len((held & healthy) - given),
-        "cost_milli": price(problem, task) if changed else 0,
-        "waf_before_milli": task.weight_milli * throughput(task, task.current),
-        "waf_after_milli": task.weight_milli * throughput(task, assignment.layout),
+        "cost_milli": price(problem, task, assignment) if changed else 0,
+        "waf_before_milli": running_milli(task),
+        "waf_after_milli": task.weight_milli * throughput(task, assignment.layout, assignment.kind),
     }
 
 
@@ -108,9 +112,9 @@ def _task_line(
     ]
     devices = f" (devices: {', '.join(parts)})" if parts else ""
     cause = "hit, " if task.hit else ""
-    cost = price(problem, task)
-    after = task.weight_milli * throughput(task, assignment.layout)
-    before = task.weight_milli * throughput(task, task.current)
+    cost = price(problem, task, assignment)
+    after = task.weight_milli * throughput(task, assignment.layout, assignment.kind)
+    before = running_milli(task)
     return (
         f"{task.task}: {cause}{_layout(task.current)} -> {_layout(assignment.layout)}{devices}, "
         f"{_gflops(before)} -> {_gflops(after)} GFLOP/s, change costs {_gflops(cost)}"

@@ -1,40 +1,43 @@
-"""Which minimum sizes hold when not all of them can.
+"""Which floors hold when not all of them can.
 
-Minimum sizes are hard. If they can't all be met, they are taken in order of importance and each is
-kept that can be met together with those before it; the others are given up, and those tasks park.
+Floors (minimum sizes and speeds) are hard. If they can't all be met, they are taken in order of
+importance and each is kept that can be met together with those before it; the others are given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from unicron.planner.limits import Tally
+from unicron.planner.objective import Board
+from unicron.planner.pricing import has_floor, minimum_order
 
-from unicron.planner.objective import Board, minimum_order
 
-
-def must_run(board: Board, feasible: Callable[[frozenset[int]], bool]) -> frozenset[int]:
-    """Positions of the tasks whose minimum is kept; `feasible` says whether a set can run at once.
-
-    Asks once if all fits, which is the usual case, and once per task otherwise.
-    """
-    wanted = [
+def wanted_floors(board: Board) -> list[int]:
+    """Positions of the tasks whose floor one of their choices meets, those kept longest first."""
+    return [
         i
         for i in minimum_order(board.tasks)
-        if board.tasks[i].min_devices > 0 and board.tasks[i].options
+        if has_floor(board.tasks[i]) and any(choice.floored for choice in board.choices[i])
     ]
-    kept = frozenset(wanted)
-    if feasible(kept):
-        return kept
-    kept = frozenset()
-    for i in wanted:
-        if feasible(kept | {i}):
-            kept |= {i}
-    return kept
 
 
-def countable_floors(board: Board) -> frozenset[int]:
-    """The minimums that hold as far as counting devices can tell: exact on a countable board."""
-    smallest = [
-        min((choice.devices for choice in row if choice.layout is not None), default=0)
-        for row in board.choices
-    ]
-    return must_run(board, lambda tasks: sum(smallest[i] for i in tasks) <= board.capacity)
+def countable_floors(board: Board, tally: Tally) -> dict[int, int]:
+    """The floors that hold as far as counting devices can tell: task to a choice that meets it.
+
+    The choices fit together, and are taken from the tally. Exact if no task has a choice of kinds:
+    then the smallest choice is the least under every limit. A task that has takes the kind that
+    leaves most.
+    """
+    found: dict[int, int] = {}
+    for i in wanted_floors(board):
+        row = board.choices[i]
+        smallest: dict[str, int] = {}
+        for k, choice in enumerate(row):
+            if choice.floored:
+                best = smallest.setdefault(choice.kind, k)
+                if choice.devices < row[best].devices:
+                    smallest[choice.kind] = k
+        fitting = [k for k in smallest.values() if tally.fits(i, row[k])]
+        if fitting:
+            found[i] = max(fitting, key=lambda k: tally.slack(i, row[k]))
+            tally.take(i, row[found[i]])
+    return found

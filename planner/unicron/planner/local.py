@@ -2,57 +2,104 @@
 
 No solver, no search over tasks: each hit task takes the best layout that its own surviving slots
 allow, everybody else keeps exactly what it has. This is what is applied at once after a failure.
+
+Emptying a draining node isn't urgent: it is left to the other methods, and until then its devices
+are as good as any to those who hold them.
 """
 
 from __future__ import annotations
 
 from unicron.planner.assemble import finish
-from unicron.planner.objective import can_stay, healthy_slots
 from unicron.planner.placement import Group, surviving_groups
 from unicron.planner.plan import Assignment, Plan
+from unicron.planner.pricing import Ground, ground, meets_floor, minimum_order, standing
 from unicron.planner.problem import LayoutOption, PlanProblem, Slot, TaskDemand
 
 
 def local_plan(problem: PlanProblem) -> Plan:
     """The local answer to a valid problem; it passes `check`.
 
-    A task that isn't hit, but can't stay (a slot of it is gone, its layout is no longer offered),
-    is treated as hit. Parked tasks stay parked.
+    A task that isn't hit, but can't stay (a slot of it is gone or on a node it is to avoid, its
+    layout is no longer offered, its tenant's quota has shrunk), is treated as hit. Parked tasks
+    stay parked.
     """
-    healthy = healthy_slots(problem)
-    return finish(problem, "local", (_answer(task, healthy) for task in problem.tasks))
+    return local_answer(problem, ground(problem))
 
 
-def _answer(task: TaskDemand, healthy: frozenset[Slot]) -> Assignment:
+def local_answer(problem: PlanProblem, nodes: Ground, stamp: str = "") -> Plan:
+    """The same for nodes that are prepared, and a digest that is known."""
+    quotas = _Quotas(problem)
+    assignments = [_answer(problem.tasks[i], nodes, quotas) for i in minimum_order(problem.tasks)]
+    return finish(problem, "local", assignments, nodes=nodes, stamp=stamp)
+
+
+class _Quotas:
+    """What each tenant may still hold, while its tasks are asked, the most important first."""
+
+    def __init__(self, problem: PlanProblem) -> None:
+        self.left: dict[str, dict[str, int]] = {}
+        for quota in problem.quotas:
+            self.left.setdefault(quota.tenant, {})[quota.kind] = quota.max_devices
+
+    def allow(self, task: TaskDemand, kind: str, devices: int) -> bool:
+        """Whether that many devices of that kind are within what is left."""
+        left = self.left.get(task.tenant, {})
+        return all(devices <= left[which] for which in {"", kind} & left.keys())
+
+    def take(self, task: TaskDemand, assignment: Assignment) -> Assignment:
+        """Count it."""
+        left = self.left.get(task.tenant, {})
+        for which in {"", assignment.kind} & left.keys():
+            left[which] -= len(assignment.slots)
+        return assignment
+
+
+def _answer(task: TaskDemand, nodes: Ground, quotas: _Quotas) -> Assignment:
     if task.current is None:
         return Assignment(task=task.task)
-    if can_stay(task, healthy):
+    name, held, kind = task.task, task.placement, task.current_kind
+    if standing(task, nodes).intact and quotas.allow(task, kind, len(held)):
         # A hit task whose devices are all healthy restarts in place.
-        return Assignment(task=task.task, layout=task.current, slots=task.placement)
+        stays = Assignment(task=name, layout=task.current, kind=kind, slots=held)
+        return quotas.take(task, stays)
     fitting = [
         (option, groups)
         for option in task.options
-        if (groups := _groups(task, option, healthy)) is not None
+        if quotas.allow(task, option.kind, option.layout.devices)
+        and (groups := _groups(task, option, nodes)) is not None
     ]
     if not fitting:
-        return Assignment(task=task.task)
+        return Assignment(task=name)
     option, groups = max(fitting, key=lambda fit: _preference(task, fit[0]))
     slots = tuple(slot for group in groups for slot in group)
-    return Assignment(task=task.task, layout=option.layout, slots=slots)
+    shrunk = Assignment(task=name, layout=option.layout, kind=option.kind, slots=slots)
+    return quotas.take(task, shrunk)
 
 
-def _groups(task: TaskDemand, option: LayoutOption, healthy: frozenset[Slot]) -> list[Group] | None:
+def _groups(task: TaskDemand, option: LayoutOption, nodes: Ground) -> list[Group] | None:
     """The first surviving groups that this option needs; None if there are too few."""
     needed = option.layout.devices // option.layout.tp
-    groups = surviving_groups(task, option.layout.tp, healthy)[:needed]
+    usable = frozenset(
+        slot for slot in task.placement if _serves(slot, option.kind, task.avoid, nodes)
+    )
+    groups = surviving_groups(task, option.layout.tp, usable)[:needed]
     return groups if len(groups) == needed else None
 
 
-def _preference(task: TaskDemand, option: LayoutOption) -> tuple[bool, int, int, int, int]:
-    """Larger is better: same model parallelism first, since then nothing has to be rebuilt.
+def _serves(slot: Slot, kind: str, avoid: tuple[str, ...], nodes: Ground) -> bool:
+    return (
+        slot.device in nodes.devices.get(slot.node, ())
+        and slot.node not in avoid
+        and kind in ("", nodes.kind[slot.node])
+    )
+
+
+def _preference(task: TaskDemand, option: LayoutOption) -> tuple[bool, bool, int, int, int, int]:
+    """Larger is better: its floor met, then the same model parallelism, so that nothing is rebuilt.
 
     Then the fastest; of equally fast ones the one that stops fewest workers; the rest is order.
     """
-    layout, current = option.layout, task.current
+    layout, current, gflops = option.layout, task.current, option.throughput_gflops
     same = current is not None and (layout.tp, layout.pp) == (current.tp, current.pp)
-    return (same, option.throughput_gflops, layout.devices, -layout.tp, -layout.pp)
+    met = meets_floor(task, layout, gflops)
+    return (met, same, gflops, layout.devices, -layout.tp, -layout.pp)

@@ -1,46 +1,51 @@
-"""What a choice is worth: the objective for several tasks, in integers, with its ties broken.
+"""What can be done with each task, and what each of it is worth, with ties broken.
 
-The paper maximises, over tasks, `F(t, x') * D_running - 1 * F(t, x) * D_transition`, where
-`F = w * T` and the 1 is 0 only for a task that keeps what it has and lost no worker. Everything is
-divided by D_running here, so that a value stays a throughput: thousandths of a weighted GFLOP/s.
-The division rounds the price down, by less than one such unit a task.
-
-Ties are decided in this order: value, fewest tasks touched, fewest devices taken anew, devices to
-the lowest task names, first layout in order of size. Each of them is a sum over tasks, so one list
-of integers per choice, compared from the left after adding up, says it all.
+Ties are decided in this order: value (see `pricing.py`), fewest tasks touched, fewest devices taken
+anew, fewest bytes moved, devices to the lowest task names, first layout in order of size. Each of
+them is a sum over tasks, so one list of integers per choice, compared from the left after adding
+up, says it all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import gcd
+from typing import TypeAlias
 
 import msgspec
 
-from unicron.planner.plan import Assignment, Plan
-from unicron.planner.problem import Layout, PlanProblem, Slot, TaskDemand
-from unicron.planner.validation import EXACT_MAX
+from unicron.planner.pricing import (
+    Ground,
+    Standing,
+    ground,
+    has_floor,
+    link_ms,
+    running_milli,
+    standing,
+)
+from unicron.planner.problem import Layout, LayoutOption, NodeSupply, PlanProblem, TaskDemand
 
-TIERS = 5
+TIERS = 6
+# Bytes moved are counted in units that keep their sum over all tasks below this.
+BYTES_MAX = 2**52
+
+Rooms: TypeAlias = dict[str, int]  # devices by kind; "" is all kinds together
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that can be done with a task.
 
     `stays`: it keeps exactly the slots it holds, in their order (or stays parked); a hit task that
-    stays restarts in place. `tiers` is the
-    list above; `waf` the weighted throughput without the price of the change.
+    stays restarts in place. `kind` is that of the option. `floored`: the task's floor is met.
+    `tiers` is the list above; `waf` the weighted throughput without the price of the change.
     """
 
     layout: Layout | None
     stays: bool
     waf: int
     tiers: tuple[int, ...]
-
-    @property
-    def devices(self) -> int:
-        """How many devices it takes."""
-        return 0 if self.layout is None else self.layout.devices
+    kind: str = ""
+    floored: bool = True
+    devices: int = 0
 
     @property
     def tp(self) -> int:
@@ -49,235 +54,229 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem prepared for the solvers: tasks by name, and what can be done with each.
+    """A problem prepared for the solvers: tasks by name, and what is worth doing with each.
 
-    `sizes` are the tensor parallel sizes on offer, ascending; each divides the next. `capacity` is
-    how many devices groups of the smallest size can use: with one size only, a set of choices can
-    be placed if and only if it takes no more than that, since tasks that stay hold whole groups.
+    Choices that can't be part of a best plan are left out (see `_choices`), and so is what the
+    cluster has no room for. The first choice of each task is to park it.
+
+    `sizes` are the tensor parallel sizes on offer, ascending; each divides the next. `rooms` says
+    for each of them how many devices its groups can use.
+
+    `uniform`: a choice is worth its devices, wherever they are. Then a set of choices can be placed
+    if and only if it takes no more than there is: groups of different sizes don't stand in each
+    other's way, nobody avoids a node, and nobody takes any kind where others want a certain one.
     """
 
     problem: PlanProblem
+    nodes: Ground
     tasks: tuple[TaskDemand, ...]
+    standings: tuple[Standing, ...]
     choices: tuple[tuple[Choice, ...], ...]
     sizes: tuple[int, ...]
-    capacity: int
-
-    @property
-    def countable(self) -> bool:
-        """Whether counting devices suffices, so that the dynamic programme is exact."""
-        return len(self.sizes) <= 1
+    rooms: dict[int, Rooms]
+    uniform: bool
 
 
-def healthy_slots(problem: PlanProblem) -> frozenset[Slot]:
-    """Every device that can be used."""
-    return frozenset(
-        Slot(node=node.node, device=device) for node in problem.nodes for device in node.devices
-    )
-
-
-def throughput(task: TaskDemand, layout: Layout | None) -> int:
-    """T(t, x) in GFLOP/s; 0 for a parked task and for a layout that isn't among its options."""
-    for option in task.options:
-        if option.layout == layout:
-            return option.throughput_gflops
-    return 0
-
-
-def price(problem: PlanProblem, task: TaskDemand) -> int:
-    """What changing this task over costs, spread over D_running (thousandths of weighted GFLOP/s).
-
-    A task that doesn't run, or runs something outside its limits, has nothing to lose (F = 0).
-    """
-    lost = task.weight_milli * throughput(task, task.current)
-    return lost * task.transition_ms // problem.expected_run_ms
-
-
-def can_stay(task: TaskDemand, healthy: frozenset[Slot]) -> bool:
-    """Whether a running task may go on with what it holds, as far as devices and limits go."""
-    if task.current is None or throughput(task, task.current) == 0:
-        return False
-    return all(slot in healthy for slot in task.placement) and whole_groups(
-        task.placement, task.current.tp
-    )
-
-
-def whole_groups(slots: Sequence[Slot], tp: int) -> bool:
-    """Whether each run of `tp` slots is on one node."""
-    return all(
-        len({slot.node for slot in slots[i : i + tp]}) == 1 for i in range(0, len(slots), tp)
-    )
-
-
-def board(problem: PlanProblem) -> Board:
+def board(problem: PlanProblem, nodes: Ground | None = None) -> Board:
     """Prepare a valid problem for the solvers."""
-    healthy = healthy_slots(problem)
+    nodes = nodes or ground(problem)
     tasks = tuple(sorted(problem.tasks, key=lambda task: task.task))
-    sizes = tuple(sorted({option.layout.tp for task in tasks for option in task.options}))
-    unit = sizes[0] if sizes else 1
+    standings = tuple(standing(task, nodes) for task in tasks)
+    sizes = tuple(sorted({option.layout.tp for task in tasks for option in task.options})) or (1,)
+    rooms = {size: count_rooms(problem.nodes, size) for size in sizes}
+    uniform = _is_uniform(problem, tasks, standings, sizes)
+    unit = _bytes_unit(tasks)
     return Board(
         problem=problem,
+        nodes=nodes,
         tasks=tasks,
+        standings=standings,
         choices=tuple(
-            _choices(problem, task, rank, healthy, movable=len(sizes) > 1)
-            for rank, task in enumerate(tasks)
+            _choices(
+                _Scale(problem, task, now, rank, unit),
+                _reach(problem, task, rooms),
+                movable=not uniform,
+            )
+            for rank, (task, now) in enumerate(zip(tasks, standings, strict=True))
         ),
         sizes=sizes,
-        capacity=sum(len(node.devices) // unit * unit for node in problem.nodes),
+        rooms=rooms,
+        uniform=uniform,
     )
 
 
-def _choices(
-    problem: PlanProblem, task: TaskDemand, rank: int, healthy: frozenset[Slot], *, movable: bool
-) -> tuple[Choice, ...]:
-    """Parked, then the layouts by size; staying comes just before moving with the same layout.
+def count_rooms(nodes: Iterable[NodeSupply], size: int) -> Rooms:
+    """Devices by kind that groups of this size can use, those of draining nodes left out."""
+    rooms = {"": 0}
+    for node in nodes:
+        if not node.draining:
+            usable = len(node.devices) // size * size
+            rooms[""] += usable
+            if node.kind:
+                rooms[node.kind] = rooms.get(node.kind, 0) + usable
+    return rooms
 
-    Moving with the same layout is worth a thought only where it makes room for a larger tensor
-    parallel group (`movable`); else it only costs.
+
+def _reach(problem: PlanProblem, task: TaskDemand, rooms: dict[int, Rooms]) -> dict[int, Rooms]:
+    """The rooms without the nodes that the task avoids."""
+    if not task.avoid:
+        return rooms
+    avoid = frozenset(task.avoid)
+    away = [node for node in problem.nodes if node.node in avoid]
+    return {
+        size: {kind: total - lost.get(kind, 0) for kind, total in row.items()}
+        for size, row in rooms.items()
+        for lost in [count_rooms(away, size)]
+    }
+
+
+def _is_uniform(
+    problem: PlanProblem,
+    tasks: Sequence[TaskDemand],
+    standings: Sequence[Standing],
+    sizes: Sequence[int],
+) -> bool:
+    usable = [node for node in problem.nodes if node.devices and not node.draining]
+    largest = sizes[-1]
+    if len(sizes) > 1 and (
+        any(len(node.devices) % largest for node in usable)
+        or any(now.settled and now.grain % largest for now in standings)
+    ):
+        return False
+    names = {node.node for node in usable} if any(task.avoid for task in tasks) else set()
+    if any(task.options and not names.isdisjoint(task.avoid) for task in tasks):
+        return False
+    wanted = {bool(option.kind) for task in tasks for option in task.options[:1]}
+    return len(wanted) < 2 or len({node.kind for node in usable}) < 2
+
+
+def _bytes_unit(tasks: Sequence[TaskDemand]) -> int:
+    """The smallest power of two in which all bytes that could move are counted below the limit."""
+    most = sum(
+        max((option.layout.devices for option in task.options), default=0) * task.state_bytes
+        for task in tasks
+        if task.state_bytes
+    )
+    unit = 1
+    while most // unit + len(tasks) >= BYTES_MAX:
+        unit *= 2
+    return unit
+
+
+class _Scale:
+    """What the choices of one task weigh."""
+
+    def __init__(
+        self, problem: PlanProblem, task: TaskDemand, now: Standing, rank: int, unit: int
+    ) -> None:
+        self.task, self.now, self.rank, self.unit = task, now, rank, unit
+        self.run_ms = problem.expected_run_ms
+        self.lost = running_milli(task)
+        self.link_ms = link_ms(problem, task)
+        old = task.current
+        self.model = None if old is None else (old.tp, old.pp)
+
+    def tiers(
+        self, waf: int, devices: int, model: tuple[int, int], kind: str, index: int, same: bool
+    ) -> tuple[int, ...]:
+        """The tiers of a change to this layout; `same`: it is the one that the task runs."""
+        taken = max(int(same), devices - self.now.keeps(kind))
+        receiving = 0
+        if self.model is not None and devices:
+            receiving = taken if model == self.model else devices
+        cost = 0
+        if self.lost:
+            alive = self.now.alive
+            rounds = -(-receiving // alive) if alive else min(receiving, 1)
+            cost = self.lost * (self.task.transition_ms + rounds * self.link_ms) // self.run_ms
+        moved = -(-receiving * self.task.state_bytes // self.unit)
+        return (waf - cost, -1, -max(0, taken), -moved, -self.rank * devices, -index)
+
+    def resting(self, waf: int, devices: int, index: int) -> tuple[int, ...]:
+        """The tiers if the task keeps what it has; a hit one restarts and pays for that."""
+        cost = 0
+        if self.task.hit:
+            cost = self.lost * self.task.transition_ms // self.run_ms
+        return (waf - cost, -int(self.task.hit), 0, 0, -self.rank * devices, -index)
+
+
+def _choices(scale: _Scale, reach: dict[int, Rooms], *, movable: bool) -> tuple[Choice, ...]:
+    """Parked, then the layouts by size that can be part of a best plan.
+
+    A running choice is left out if another one takes no more devices of the same kind, in groups no
+    larger, and is worth at least as much. Parking is always there, since a floor may forbid the
+    others, and so is staying, since it occupies particular slots. Moving with the same layout is
+    worth a thought only where it makes room for others (`movable`); else staying is as good a
+    reason to leave others out as any.
     """
-    cost = price(problem, task)
-    surviving = sum(slot in healthy for slot in task.placement)
-    stay = can_stay(task, healthy)
-    found: list[Choice] = []
-
-    def add(layout: Layout | None, gflops: int, *, stays: bool) -> None:
-        waf = task.weight_milli * gflops
-        changed = task.hit or not stays
-        devices = 0 if layout is None else layout.devices
-        tiers = (
-            waf - (cost if changed else 0),
-            -int(changed),
-            0 if stays else -max(0, devices - surviving),
-            -rank * devices,
-            -len(found),
-        )
-        found.append(Choice(layout=layout, stays=stays, waf=waf, tiers=tiers))
-
-    add(None, 0, stays=task.current is None)
-    for option in sorted(task.options, key=lambda option: layout_order(option.layout)):
-        here = stay and option.layout == task.current
-        if here:
-            add(option.layout, option.throughput_gflops, stays=True)
-        if not here or movable:
-            add(option.layout, option.throughput_gflops, stays=False)
+    task, now = scale.task, scale.now
+    parked = task.current is None
+    floored = not has_floor(task)
+    none = scale.resting(0, 0, 0) if parked else scale.tiers(0, 0, (0, 0), "", 0, False)
+    found = [Choice(layout=None, stays=parked, waf=0, tiers=none, floored=floored)]
+    fronts: dict[tuple[str, bool], dict[int, tuple[int, ...]]] = {}  # by tp, the best so far
+    index = 0
+    for devices, kind, tp, pp, _, option in sorted(map(_sorting, task.options)):
+        if devices > reach[tp].get(kind, 0):
+            continue
+        same = kind == task.current_kind and option.layout == task.current
+        here = same and now.settled
+        waf = task.weight_milli * option.throughput_gflops
+        floored = option.throughput_gflops >= task.min_gflops
+        for stays in (True, False) if here and movable else (here,):
+            index += 1
+            if stays:
+                tiers = scale.resting(waf, devices, index)
+            else:
+                tiers = scale.tiers(waf, devices, (tp, pp), kind, index, same)
+                if _is_beaten(fronts, kind, floored, tp, tiers):
+                    continue
+            choice = Choice(
+                layout=option.layout,
+                stays=stays,
+                waf=waf,
+                tiers=tiers,
+                kind=kind,
+                floored=floored,
+                devices=devices,
+            )
+            if _replaces(choice, found[-1]):
+                found.pop()
+            found.append(choice)
+            if not (stays and movable):
+                front = fronts.setdefault((kind, floored), {})
+                front[tp] = max(tiers, front.get(tp, tiers))
     return tuple(found)
 
 
-def layout_order(layout: Layout) -> tuple[int, int, int, int]:
+def _is_beaten(
+    fronts: dict[tuple[str, bool], dict[int, tuple[int, ...]]],
+    kind: str,
+    floored: bool,
+    tp: int,
+    tiers: tuple[int, ...],
+) -> bool:
+    """Whether one with as many devices or fewer is as good, and meets the floor if this does."""
+    return any(
+        size <= tp and worth >= tiers
+        for met in ((True,) if floored else (True, False))
+        for size, worth in fronts.get((kind, met), {}).items()
+    )
+
+
+def _replaces(choice: Choice, last: Choice) -> bool:
+    """Whether it takes exactly what the one before it takes, and is better."""
+    return (
+        not last.stays
+        and last.layout is not None
+        and (choice.devices, choice.kind, choice.tp, choice.floored)
+        == (last.devices, last.kind, last.tp, last.floored)
+        and choice.tiers > last.tiers
+    )
+
+
+def _sorting(option: LayoutOption) -> tuple[int, str, int, int, int, LayoutOption]:
     """Smallest first, then least tensor, pipeline and data parallel."""
-    return (layout.devices, layout.tp, layout.pp, layout.dp)
-
-
-def prune(choices: tuple[Choice, ...], keep: Iterable[int] = ()) -> tuple[int, ...]:
-    """Indexes of the choices that can be part of a best plan, and those in `keep`.
-
-    A running choice goes if another one takes no more devices, in groups no larger, and is worth
-    at least as much. Parked choices and the one that stays are never dropped: the first because a
-    minimum may forbid the others, the second because it occupies particular slots.
-    """
-    kept, front = set(keep), list[tuple[int, tuple[int, ...]]]()
-    order = sorted(
-        range(len(choices)),
-        key=lambda k: (choices[k].devices, choices[k].tp, [-tier for tier in choices[k].tiers]),
-    )
-    for k in order:
-        choice = choices[k]
-        if choice.layout is None or choice.stays:
-            kept.add(k)
-            continue
-        # Smaller ones come first, so only the group size and the worth are left to compare.
-        if not any(tp <= choice.tp and tiers >= choice.tiers for tp, tiers in front):
-            front.append((choice.tp, choice.tiers))
-            kept.add(k)
-    return tuple(sorted(kept))
-
-
-def packed(board: Board, first: int, last: int) -> tuple[list[list[int]], int]:
-    """Tiers `first` to `last - 1` of every choice as one integer, and a bound of their sum.
-
-    Packed sums compare as the lists of sums do: each tier is scaled past all that the lower ones
-    can add up to. Python's integers don't overflow; who needs a limit looks at the bound.
-    """
-    scores = [[0] * len(choices) for choices in board.choices]
-    scale, bound = 1, 0
-    for tier in reversed(range(first, last)):
-        reach = 0
-        for row, choices in zip(scores, board.choices, strict=True):
-            for k, choice in enumerate(choices):
-                row[k] += choice.tiers[tier] * scale
-            reach += max(abs(choice.tiers[tier]) for choice in choices)
-        bound += reach * scale
-        scale *= 2 * reach + 1
-    return scores, bound
-
-
-def stages(board: Board) -> tuple[tuple[int, int], ...]:
-    """The tiers in as few groups as keep every packed sum below 2**53, first group first.
-
-    Small clusters need one group. `validate` keeps each tier alone below the limit, so this ends.
-    """
-    groups: list[tuple[int, int]] = []
-    first = 0
-    while first < TIERS:
-        last = TIERS
-        while packed(board, first, last)[1] >= EXACT_MAX:
-            last -= 1
-            assert last > first, "one tier alone leaves the exact range; validate should refuse it"
-        groups.append((first, last))
-        first = last
-    return tuple(groups)
-
-
-def unit_devices(board: Board) -> int:
-    """The largest number that divides the size of every choice."""
-    return gcd(*(choice.devices for row in board.choices for choice in row)) or 1
-
-
-def evaluate(problem: PlanProblem, assignments: Iterable[Assignment]) -> tuple[int, int]:
-    """Value and WAF of an allocation, in thousandths of a weighted GFLOP/s."""
-    by_name = {task.task: task for task in problem.tasks}
-    value = waf = 0
-    for assignment in assignments:
-        task = by_name[assignment.task]
-        runs = task.weight_milli * throughput(task, assignment.layout)
-        waf += runs
-        value += runs - (price(problem, task) if is_changed(task, assignment) else 0)
-    return value, waf
-
-
-def is_changed(task: TaskDemand, assignment: Assignment) -> bool:
-    """Whether the task has to change over: the indicator of the objective."""
-    return task.hit or (assignment.layout, assignment.slots) != (task.current, task.placement)
-
-
-def minimum_order(tasks: Sequence[TaskDemand]) -> list[int]:
-    """Positions of the tasks, those first whose minimum is kept longest.
-
-    Highest priority, then those that run now, then the heaviest, then the lowest name.
-    """
-    return sorted(
-        range(len(tasks)),
-        key=lambda i: (
-            -tasks[i].priority,
-            tasks[i].current is None,
-            -tasks[i].weight_milli,
-            tasks[i].task,
-        ),
-    )
-
-
-def merit(problem: PlanProblem, plan: Plan) -> tuple[tuple[bool, ...], int, int, int]:
-    """For comparing plans, larger is better: minimums met by priority, value, least disturbance."""
-    healthy = healthy_slots(problem)
-    given = {assignment.task: assignment for assignment in plan.assignments}
-    touched = moved = 0
-    for task in problem.tasks:
-        assignment = given[task.task]
-        touched += is_changed(task, assignment)
-        moved += len(set(assignment.slots) - (set(task.placement) & healthy))
-    order = minimum_order(problem.tasks)
-    met = tuple(
-        given[problem.tasks[i].task].layout is not None
-        for i in order
-        if problem.tasks[i].min_devices > 0
-    )
-    return met, plan.value_gflops_milli, -touched, -moved
+    layout = option.layout
+    tp, pp, dp = layout.tp, layout.pp, layout.dp
+    return (tp * pp * dp, option.kind, tp, pp, dp, option)

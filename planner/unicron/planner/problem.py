@@ -99,7 +99,10 @@ class NodeSupply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TenantQuota(msgspec.Struct, frozen=True, kw_only=True):
-    """The tasks of `tenant` hold at most `max_devices` devices of `kind` (of all kinds: "")."""
+    """The tasks of `tenant` hold at most `max_devices` devices of `kind` (of all kinds: "").
+
+    With a quota of one kind the options of all the tenant's tasks name their kind.
+    """
 
     tenant: str
     max_devices: int

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from unicron.planner.errors import BadProblem
+from unicron.planner.pricing import Ground, ground, running_milli, standing, transition_ms
 from unicron.planner.problem import (
     Layout,
     LayoutOption,
@@ -54,6 +55,7 @@ def validate(problem: PlanProblem) -> None:
     )
     _check_holders(problem.tasks)
     _check_tensor_sizes(problem.tasks)
+    _check_quota_kinds(problem)
     _check_magnitude(problem)
 
 
@@ -192,11 +194,25 @@ def _check_tensor_sizes(tasks: tuple[TaskDemand, ...]) -> None:
             )
 
 
+def _check_quota_kinds(problem: PlanProblem) -> None:
+    """What a layout on any kind takes of one kind isn't known before it is placed."""
+    limited = {quota.tenant: quota.kind for quota in problem.quotas if quota.kind}
+    for i, task in enumerate(problem.tasks):
+        if task.tenant in limited and any(not option.kind for option in task.options):
+            raise BadProblem(
+                f"tasks[{i}].options",
+                f"name no kind of device, but tenant {task.tenant!r} has a quota of "
+                f"{limited[task.tenant]!r}",
+                "name the kind in the task's options, or give the quota for all kinds",
+            )
+
+
 def _check_magnitude(problem: PlanProblem) -> None:
     """Refuse problems whose objective could leave the exact range, naming the largest term."""
     total, largest, culprit = 0, 0, 0
+    nodes = ground(problem)
     for i, task in enumerate(problem.tasks):
-        bound = value_bound(task, problem.expected_run_ms)
+        bound = value_bound(problem, task, nodes)
         total += bound
         if bound > largest:
             largest, culprit = bound, i
@@ -204,15 +220,20 @@ def _check_magnitude(problem: PlanProblem) -> None:
         raise BadProblem(
             f"tasks[{culprit}].weight_milli",
             f"the objective could reach {total}, of which this task {largest}; 2**53 is the limit",
-            "lower weight_milli, transition_ms or throughputs, or raise expected_run_ms",
+            "lower weight_milli, transition_ms, state_bytes or throughputs, or raise "
+            "expected_run_ms or link_bytes_per_s",
         )
 
 
-def value_bound(task: TaskDemand, expected_run_ms: int) -> int:
+def value_bound(problem: PlanProblem, task: TaskDemand, nodes: Ground) -> int:
     """The largest magnitude that one task's part of the objective can have."""
     fastest = max((option.throughput_gflops for option in task.options), default=0)
-    gain = task.weight_milli * fastest
-    return gain + gain * task.transition_ms // expected_run_ms
+    lost = running_milli(task)
+    if not lost:
+        return task.weight_milli * fastest
+    most = max(option.layout.devices for option in task.options)
+    longest = transition_ms(problem, task, standing(task, nodes), most)
+    return task.weight_milli * fastest + lost * longest // problem.expected_run_ms
 
 
 def _integer(path: str, value: object, low: int, high: int) -> None:
