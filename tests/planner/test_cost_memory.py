@@ -97,6 +97,29 @@ def test_a_device_alone_by_hand():
     assert found.total == 5632 + 11264 + 33792 + 2496 + 2176 + 1000
 
 
+def test_a_gated_grouped_layer_by_hand():
+    """h 8, keys and values of 4, MLP of 12: a token keeps 10*8 + 4*8 + 4*4 + 6*12 = 200 bytes, with
+    tp 2 the first 80 and half of the rest, with sequence parallelism half of all."""
+    model = Transformer(
+        layers=1,
+        hidden=8,
+        heads=4,
+        query_groups=2,
+        ffn_hidden=12,
+        sequence=4,
+        vocabulary=100,
+        swiglu=True,
+    )
+    training = Training(global_batch=1)
+    assert layer_activations(model, training, Execution()) == 4 * 200
+    assert layer_activations(model, training, Execution(tp=2)) == 4 * (80 + 60)
+    both = Execution(tp=2, sequence_parallel=True)
+    assert layer_activations(model, training, both) == 4 * 100
+    assert layer_activations(model, training, change(both, recompute="full")) == 4 * 8
+    full = memory_needed(model, training, Execution(recompute="full"))
+    assert full.activations == 4 * 2 * 8 + 4 * 200
+
+
 def test_the_exact_sum_by_hand():
     """8 micro-batches, one replica: 8, 4+4, ... partial sums of at most 1 + log2(8) = 4 sizes. Two
     replicas with 4 each: 3, one set aside, one root received. Three with 3, 3, 2: 2, 1, 2 roots."""

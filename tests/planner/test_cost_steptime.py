@@ -8,14 +8,23 @@ from hypothesis import strategies as st
 
 from tests.planner.cases import QUICK, change
 from tests.planner.costcases import FIGURES, GPT7, LLAMA70, cases, device, ideal
+from unicron.events.gradient_tree import Tree, assign
 from unicron.planner import BadProblem
-from unicron.planner.cost import Execution, Training, accelerator, flops_per_sample, step_time
+from unicron.planner.cost import (
+    Execution,
+    Training,
+    Transformer,
+    accelerator,
+    flops_per_sample,
+    step_time,
+)
 from unicron.planner.cost.memory import stage_parameters
-from unicron.planner.cost.steptime import exchange_time, stage_time
+from unicron.planner.cost.steptime import exchange_time, mean_roots, stage_time
 
 STOCK = Training(global_batch=8, exact=False, fused_attention=False)
 # More devices in a node may put members of a ring on fewer cards each; that isn't better or worse.
 RATES = sorted(set(FIGURES) - {"node_devices"})
+TINY = Transformer(layers=1, hidden=8, heads=2, sequence=4, vocabulary=128)
 WORK = flops_per_sample(GPT7)
 
 
@@ -48,6 +57,36 @@ def test_small_products_reach_less():
     assert seconds(Execution(), known=ideal(gemm_half=2048.0)).total == pytest.approx(
         2 * 8 * WORK / 1e12
     )
+
+
+@pytest.mark.parametrize(
+    "model, execution, layer",
+    [
+        (TINY, Execution(), 22 * 8 + 4 * 8 + 4 * 8 + 4 * 32),
+        (TINY, Execution(tp=2), 22 * 8 + (4 * 8 + 4 * 8 + 4 * 32) / 2),
+        (TINY, Execution(tp=2, sequence_parallel=True), (22 * 8 + 4 * 8 + 4 * 8 + 4 * 32) / 2),
+        (change(TINY, swiglu=True, ffn_hidden=12), Execution(), 22 * 8 + 8 * 8 + 6 * 12),
+        (change(TINY, query_groups=1), Execution(), 22 * 8 + 4 * 8 + 4 * 4 + 4 * 32),
+    ],
+)
+def test_element_wise_kernels_are_bound_by_memory(model, execution, layer):
+    """Operations and links take no time. 4 tokens, 2 heads, 128 words: a layer's bytes and 11 for
+    each of its scores, once forward and twice backward; nine times the fp32 logits."""
+    fast = dict.fromkeys(("peak_gflops", "achievable_gflops"), 10**18)
+    links = dict.fromkeys(("intra_bytes_per_s", "inter_bytes_per_s"), 10**30)
+    found = seconds(
+        execution,
+        change(STOCK, global_batch=1),
+        model,
+        hbm_bytes_per_s=10**9,
+        **fast,
+        **links,
+    )
+    scores, logits = 4 * 4 * 2, 4 * 128
+    if execution.tp == 2:
+        logits = 4 * 256  # the vocabulary is padded to 256
+    expected = 3 * (4 * layer + 11 * scores / execution.tp) + 9 * 4 * logits / execution.tp
+    assert found.micro_batches == pytest.approx(expected / 1e9)
 
 
 def test_a_pipeline_has_its_bubble_and_chunks_make_it_smaller():
@@ -100,6 +139,22 @@ def test_the_exact_sum_sends_each_root():
     assert exact == pytest.approx(1.5 * once)
     even = exchange(Execution(tp=8, dp=2), Training(global_batch=16))
     assert even == pytest.approx(once)
+
+
+def test_the_roots_counted_are_those_of_the_tree():
+    """Equal in nine of ten cases, and too many in nearly all others."""
+    equal, fewer = 0, []
+    for total in range(2, 49):
+        tree = Tree(total)
+        for replicas in range(2, total + 1):
+            real = sum(len(tree.decompose(leaves)) for leaves in assign(total, replicas)) / replicas
+            counted = mean_roots(Training(global_batch=total), Execution(dp=replicas))
+            equal += real == pytest.approx(counted)
+            if real > counted + 1e-9:
+                fewer.append((total, replicas))
+    assert equal > 0.9 * 47 * 48 / 2
+    assert fewer == []
+    assert mean_roots(Training(global_batch=50), Execution(dp=2)) == 3  # its halves hold 4 and 3
 
 
 def test_an_overlapped_exchange_hides_behind_the_backward_pass():

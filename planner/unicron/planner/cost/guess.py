@@ -10,8 +10,8 @@ section 2.2 for the pipeline bubble.
 
 What is left out: traffic inside a tensor parallel group, memory limits, kernels that get less
 efficient as they get smaller, overlap of the gradient exchange. Expect errors of tens of percent,
-mostly common to all sizes of a task. Floats appear only here and are rounded at the end; they are
-sums, products and quotients, which IEEE 754 fixes to the last bit on every machine.
+mostly common to all sizes of a task. Floats are rounded at the end; they are sums, products and
+quotients, which IEEE 754 fixes to the last bit on every machine.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def exchange_time(
     dp = execution.dp
     if dp == 1:
         return 0.0
-    scattered = training.gradient_bytes * _mean_roots(training, execution)
+    scattered = training.gradient_bytes * mean_roots(training, execution)
     gathered = 2 if execution.distributed_optimizer else training.gradient_bytes
     rate = _replica_rate(training, execution, device, known)
     moved = parameters * (scattered + gathered) * (dp - 1) / dp / rate
@@ -304,8 +304,9 @@ def _transfer_time(
     return 2 * execution.virtual * (size / rate + latency)
 
 
-def _mean_roots(training: Training, execution: Execution) -> float:
-    """Roots that a replica sends, on average: ones in the binary digits of its share."""
+def mean_roots(training: Training, execution: Execution) -> float:
+    """Roots that a replica sends, on average: the ones in the binary digits of its share, if shares
+    lie well in the tree; at its right edge there may be fewer."""
     if not training.exact:
         return 1.0
     least, more = divmod(micro_batches(training, execution), execution.dp)
