@@ -16,6 +16,7 @@ from unicron.controlplane.testing.marks import marks
 from unicron.controlplane.testing.options import Options
 from unicron.controlplane.testing.outcome import Outcome
 from unicron.controlplane.testing.seeds import options_of
+from unicron.worker_shim.process import die_with_parent
 
 #: Exit codes of the simulator.
 CLEAN, VIOLATED, NOT_LIVE, MISMATCH = 0, 10, 11, 12
@@ -100,7 +101,10 @@ def _one(seed: int) -> Result:
 def campaign(seeds: range, jobs: int) -> Iterator[Result]:
     """The results of all seeds, in their order, as they come."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+    # A pool whose owner is killed would wait for work for ever.
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=die_with_parent, initargs=(os.getpid(),)
+    ) as pool:
         yield from pool.map(_one, seeds)
 
 
