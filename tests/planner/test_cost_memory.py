@@ -10,8 +10,15 @@ from tests.planner.cases import QUICK, change
 from tests.planner.costcases import GPT3, LLAMA70, cases, ideal
 from unicron.events.gradient_tree import Node, Tree, assign
 from unicron.planner.cost import Execution, Training, Transformer, memory_needed
-from unicron.planner.cost.memory import layer_activations, stage_parameters, tree_buffers
+from unicron.planner.cost.constants import shipped_constants
+from unicron.planner.cost.memory import (
+    footprints,
+    layer_activations,
+    stage_parameters,
+    tree_buffers,
+)
 from unicron.planner.cost.published import rows
+from unicron.planner.cost.training import share
 
 GIB = 2**30
 TABLE_5 = {
@@ -189,6 +196,12 @@ def test_memory_is_whole_and_adds_up(case):
     parts = [getattr(found, field) for field in found.__struct_fields__]
     assert all(type(part) is int and part >= 0 for part in parts)
     assert found.total == sum(parts)
+    model, training, execution = case
+    shards = execution.dp if execution.distributed_optimizer else 1
+    buffers, most = tree_buffers(training, execution), share(training, execution)
+    stages = footprints(model, training, execution, shipped_constants())
+    assert found.total == max(stage.total(most, buffers, shards) for stage in stages)
+    assert len(stages) == (1 if execution.pp == 1 else 2)
 
 
 @QUICK

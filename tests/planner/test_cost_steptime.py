@@ -169,6 +169,35 @@ def test_an_overlapped_exchange_hides_behind_the_backward_pass():
     assert exposed(10 * whole) == pytest.approx(whole / 4)
 
 
+def test_collectives_and_sends_take_time_to_start():
+    """On an endlessly fast device: two collectives a layer and pass, and two sends
+    a chunk; a ring up and down a tree of 4 or 8 replicas (3 and 4 binary digits)."""
+    fast = dict.fromkeys(set(FIGURES) - {"memory_bytes", "node_devices"}, 10**30)
+    known = ideal(intra_latency_s=1.0, inter_latency_s=100.0)
+    stage = stage_time(GPT7, STOCK, Execution(tp=2), device(**fast), known)
+    assert stage.forward == pytest.approx(32 * 2)
+    assert stage.transfer == 0
+    near = stage_time(GPT7, STOCK, Execution(pp=2, virtual=4), device(**fast), known)
+    assert near.transfer == pytest.approx(8)
+    order = change(STOCK, order="tp-pp-dp")
+    for training, dp, start in ((STOCK, 4, 1), (STOCK, 8, 100), (order, 8, 1)):
+        execution = Execution(pp=2, dp=dp)
+        found = stage_time(GPT7, training, execution, device(**fast), known)
+        assert found.transfer == pytest.approx(2 * start)
+    for dp, digits in ((4, 3), (7, 3), (8, 4)):
+        found = exchange_time(STOCK, Execution(dp=dp), device(**fast), known, 1, 0.0)
+        assert found == pytest.approx(2 * digits * 100)
+
+
+def test_in_the_other_order_replicas_are_farther_apart():
+    """4 stages in a node leave room for 2 replicas: 16 of them have 2 cards a ring, not 8."""
+    order = change(STOCK, order="tp-pp-dp")
+    execution = Execution(pp=4, dp=16)
+    assert exchange(execution, order) == pytest.approx(2 * 15 / 16 * 4e9 / 2e11)
+    assert exchange(execution, STOCK) == pytest.approx(2 * 15 / 16 * 4e9 / 8e11)
+    assert exchange(Execution(pp=4, dp=2), order) == pytest.approx(4e9 / 1e12)
+
+
 def test_a_tied_embedding_is_added_up_across_the_pipeline():
     tied = seconds(Execution(pp=2)).exchange
     assert tied == pytest.approx(GPT7.vocabulary * GPT7.hidden * 4 / 1e11)
