@@ -8,6 +8,7 @@
 ``unicron-ask.<cluster>.<task>``             a shim or agent asks for the current order again
 """
 
+import functools
 import re
 
 from unicron.events.errors import ConfigError
@@ -37,6 +38,7 @@ def stream_subjects(cluster: str) -> list[str]:
     return [f"unicron.{cluster}.{tree}.>" for tree in ("fact", "control", "advisory")]
 
 
+@functools.lru_cache(maxsize=4096)
 def tree_of(subject: str) -> str:
     """``fact``, ``control`` or ``advisory``; "" if it is no subject of a stream of ours."""
     parts = subject.split(".", 3)

@@ -23,11 +23,10 @@ def deadlines(state: ClusterState) -> dict[str, int]:
             if key and key != node.cut:
                 waits[f"closed:{node.node}:{key}"] = limits.CLOSED_MS
     for worker in state.workers.values():
-        name = f"{worker.worker}:{worker.incarnation}"
         if worker.status in ("ordered", "started"):
-            waits[f"start:{name}"] = limits.START_MS
+            waits[f"start:{worker.worker}:{worker.incarnation}"] = limits.START_MS
         if worker.status == "stopping" and not worker.overdue:
-            waits[f"stop:{name}"] = limits.STOP_MS
+            waits[f"stop:{worker.worker}:{worker.incarnation}"] = limits.STOP_MS
     for lease in leases(state):
         if is_awaited(lease):
             waits[f"release:{lease.holder.worker}:{lease.holder.incarnation}"] = limits.RELEASE_MS

@@ -77,7 +77,7 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
         if isinstance(envelope.body, ev.Decision):
             after = _decision(state, recorded.seq, envelope)
             return after if after is not None else replace(state, void=state.void + 1)
-        return _fact(state, recorded.seq, envelope)
+        return _fact(state, recorded.seq, envelope.source, envelope.body)
     except IllegalTransition:
         return replace(state, void=state.void + 1)
 
@@ -103,11 +103,10 @@ def _hear(state: ClusterState, source: Source) -> ClusterState | None:
     return replace(state, sources=put(state.sources, source.who, new), gaps=gaps)
 
 
-def _fact(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState:
-    body = envelope.body
+def _fact(state: ClusterState, at: Sequence, source: Source, body: ev.AnyFact) -> ClusterState:
     match body:
         case ev.AgentStarted():
-            state = nodes.agent_started(state, at, body, envelope.source.incarnation)
+            state = nodes.agent_started(state, at, body, source.incarnation)
         case ev.AgentStopped():
             state = nodes.agent_stopped(state, at, body)
         case ev.StoreBound():
@@ -115,9 +114,8 @@ def _fact(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState
         case ev.ConnectionOpened() | ev.ConnectionClosed():
             state = nodes.connection(state, body)
         case _:
-            assert isinstance(body, WorkerFact)
             state = _worker_fact(state, at, body)
-    return _mark_fact(state, at, envelope.source)
+    return _mark_fact(state, at, source)
 
 
 def _mark_fact(state: ClusterState, at: Sequence, source: Source) -> ClusterState:

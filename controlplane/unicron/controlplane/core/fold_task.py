@@ -74,15 +74,18 @@ def generation_closed(
 def awaited(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:
     """Workers whose answer the closed generation still waits for: members, joiners and others of
     the task that may hold its state, as far as they are alive and have not answered. Sorted."""
+    name = task.spec.task
     involved = {m.worker: m.incarnation for m in task.members}
     involved |= {m.worker: m.incarnation for m in task.target}
     return tuple(
-        worker.worker
-        for _, worker in sorted(state.workers.items())
-        if worker.task == task.spec.task
-        and worker.status in ("prepared", "member")
-        and (worker.joined or involved.get(worker.worker) == worker.incarnation)
-        and not answer_of(task, worker)
+        sorted(
+            worker.worker
+            for worker in state.workers.values()
+            if worker.task == name
+            and worker.status in ("prepared", "member")
+            and (worker.joined or involved.get(worker.worker) == worker.incarnation)
+            and not answer_of(task, worker)
+        )
     )
 
 

@@ -5,7 +5,6 @@ from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.rules_worker import stop_order
 from unicron.controlplane.core.state import ClusterState, TaskState
-from unicron.controlplane.core.supply import slot_workers
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Generation,
@@ -20,9 +19,8 @@ from unicron.events import (
 
 def _tasks(state: ClusterState, *phases: str) -> list[TaskState]:
     """Tasks in one of the phases; who has waited longest comes first."""
-    return sorted(
-        (t for t in state.tasks.values() if t.phase in phases), key=lambda t: (t.since, t.submitted)
-    )
+    found = [t for t in state.tasks.values() if t.phase in phases]
+    return sorted(found, key=lambda t: (t.since, t.submitted)) if len(found) > 1 else found
 
 
 def close_generation(state: ClusterState) -> Verdict | None:
@@ -35,7 +33,7 @@ def close_generation(state: ClusterState) -> Verdict | None:
             reason = task.broken_by
         elif task.phase == "ordered" and task.overdue:
             reason = "not all members were ready within the limit"
-        elif task.phase == "running" and task.allocation is not None and not slot_workers(task):
+        elif task.phase == "running" and task.allocation is not None and not task.allocation.slots:
             reason = "the plan parks the task"
         else:
             continue

@@ -24,7 +24,7 @@ def start(state: ClusterState) -> Verdict | None:
             continue
         for node, device in task.allocation.slots:
             old = state.workers.get(worker_id(node, device))
-            if not fits(state, node, device) or (old is not None and _occupied(old)):
+            if (old is not None and _occupied(old)) or not fits(state, node, device):
                 continue
             return _start(task, node, device, old)
     return None
@@ -59,10 +59,10 @@ def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) 
 def renew(state: ClusterState) -> Verdict | None:
     """Orders of an earlier term that their agent hasn't confirmed are given again: an agent that
     has heard of this term refuses older ones. Repeating an order does nothing twice."""
-    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
+    waiting = [w for w in state.workers.values() if w.status in ("ordered", "stopping")]
+    for worker in sorted(waiting, key=lambda w: w.worker):
         task = state.tasks[worker.task]
-        unheard = worker.status in ("ordered", "stopping") and not worker.begun
-        if unheard and worker.order < state.term:
+        if not worker.begun and worker.order < state.term:
             body = WorkerStartOrdered(
                 task=worker.task,
                 worker=worker.worker,
@@ -99,21 +99,20 @@ def _reachable(state: ClusterState, worker: WorkerState) -> bool:
 
 def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
     task = state.tasks[worker.task]
+    well_placed = wants(task, worker) and usable(state, worker.node)
     grace = 0
     if task.phase in tables.ENDED:
         reason, grace = f"the task {task.phase}", limits.STOP_GRACE_MS
     elif worker.status == "failed":
         reason = "it failed and must go"
-    elif _involved(task, worker) and not _in_the_way(state, task, worker):
+    elif well_placed or (_involved(task, worker) and not _in_the_way(state, task, worker)):
         return None
     elif not wants(task, worker):
         to = owners(state).get((worker.node, worker.device))
         reason = f"the plan gives it to {to}" if to else "the plan no longer gives it to the task"
         grace = limits.STOP_GRACE_MS
-    elif not usable(state, worker.node):
-        reason = f"{worker.node} is isolated"
     else:
-        return None
+        reason = f"{worker.node} is isolated"
     return stop_order(task, worker, reason, grace, cause=task.since)
 
 

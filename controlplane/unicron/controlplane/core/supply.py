@@ -1,31 +1,38 @@
 """What may carry work, as the state says it."""
 
+from typing import Final
+
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.state import ClusterState, NodeState, TaskState, WorkerState
 from unicron.events import NodeId, WorkerId, worker_id
+
+_WORKING: Final = ("healthy", "suspected")
 
 
 def usable(state: ClusterState, node: str) -> bool:
     """May the node carry work?"""
     found = state.nodes.get(node)
-    return found is not None and found.status in ("healthy", "suspected")
+    return found is not None and found.status in _WORKING
 
 
 def devices(node: NodeState) -> tuple[int, ...]:
     """Its devices that may be planned with."""
-    return tuple(d for d in _offered(node) if d not in node.given_up)
+    return tuple(d for d in range(_offered(node)) if d not in node.given_up)
 
 
-def _offered(node: NodeState) -> range:
-    return range(min(node.devices, limits.NODE_DEVICES_MAX))
+def _offered(node: NodeState) -> int:
+    return min(node.devices, limits.NODE_DEVICES_MAX)
 
 
 def fits(state: ClusterState, node: NodeId, device: int) -> bool:
     """May this device carry a worker?"""
-    if not usable(state, node):
-        return False
-    found = state.nodes[node]
-    return device in _offered(found) and device not in found.given_up
+    found = state.nodes.get(node)
+    return (
+        found is not None
+        and found.status in _WORKING
+        and 0 <= device < _offered(found)
+        and device not in found.given_up
+    )
 
 
 def slot_workers(task: TaskState) -> tuple[WorkerId, ...]:
@@ -48,4 +55,5 @@ def fitting(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:
 
 def is_lame(state: ClusterState, task: TaskState) -> bool:
     """Its allocation names a device that can't be used."""
-    return len(fitting(state, task)) < len(slot_workers(task))
+    slots = task.allocation.slots if task.allocation is not None else ()
+    return not all(fits(state, node, device) for node, device in slots)

@@ -62,9 +62,10 @@ def no_task_waits_without_a_limit(state: ClusterState) -> Iterator[str]:
 def no_device_is_kept_without_a_limit(state: ClusterState) -> Iterator[str]:
     """Who stands on a device that the plan gives to another task is to leave it within a limit, or
     until the next plan."""
-    keys = deadlines(state)
+    kept = leases(state)
+    keys = deadlines(state) if kept else {}
     planning = _is_planning(state, keys)
-    for lease in leases(state):
+    for lease in kept:
         worker = lease.holder
         if not (_ends(worker, keys) or (worker.overdue and planning)):
             yield f"{lease.to} waits for {worker.worker}, held by {worker.task} ({worker.status})"
@@ -73,11 +74,13 @@ def no_device_is_kept_without_a_limit(state: ClusterState) -> Iterator[str]:
 def no_worker_is_left_over(state: ClusterState) -> Iterator[str]:
     """No process of a task that has ended is left, but those that are being stopped and those that
     are beyond reach."""
-    keys = deadlines(state)
-    for worker in state.workers.values():
-        task = state.tasks[worker.task]
-        if task.phase not in tables.ENDED or worker.status in ("exited", "lost"):
-            continue
+    left = [
+        w
+        for w in state.workers.values()
+        if w.status not in ("exited", "lost") and state.tasks[w.task].phase in tables.ENDED
+    ]
+    keys = deadlines(state) if left else {}
+    for worker in left:
         apart = state.nodes[worker.node].status == "isolated"  # and so is its device
         if f"stop:{worker.worker}:{worker.incarnation}" not in keys and not apart:
             yield f"{worker.worker} is left over of task {worker.task} ({worker.status})"
@@ -102,18 +105,23 @@ def _waits_in_vain(
     if is_parked(state, task):
         return ""
     wanted = slot_workers(task)
-    pending = [w for w in wanted if _is_coming(state, name, w, keys)]
     if task.phase in ("idle", "closed"):
-        return "" if pending else "nobody comes"
+        return "" if _some_come(state, task, keys) else "nobody comes"
     if task.broken:
         return "it is broken"
     dead = [m.worker for m in task.members if state.workers[m.worker].status != "member"]
     if dead:
         return f"its members {dead} are dead"
     members = {m.worker for m in task.members}
-    if set(task.committed) != members or task.finished or planning or pending:
+    if set(task.committed) != members or task.finished or planning:
         return ""  # it trains; whoever hangs in it is for the monitor of progress to find
-    return "" if members == {*wanted} else f"isn't what the plan says: {wanted}"
+    if members == {*wanted} or _some_come(state, task, keys):
+        return ""
+    return f"isn't what the plan says: {wanted}"
+
+
+def _some_come(state: ClusterState, task: TaskState, keys: dict[str, int]) -> bool:
+    return any(_is_coming(state, task.spec.task, w, keys) for w in slot_workers(task))
 
 
 def _is_coming(state: ClusterState, task: str, name: WorkerId, keys: dict[str, int]) -> bool:

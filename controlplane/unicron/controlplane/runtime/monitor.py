@@ -4,7 +4,7 @@ Beats aren't events. What becomes one is a change of opinion: suspected, or hear
 """
 
 from unicron.controlplane.core import limits
-from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.state import ClusterState, NodeState
 from unicron.events import Beat, NodeRecovered, NodeSuspected
 
 Opinion = NodeSuspected | NodeRecovered
@@ -17,6 +17,9 @@ class Monitor:
         self.beats: dict[str, Beat] = {}
         self._heard: dict[tuple[str, int], int] = {}
         self._grace_until = 0
+        #: The nodes of the newest state, and whom of them an opinion may be about, by name.
+        self._known: dict[str, NodeState] = {}
+        self._watched: list[NodeState] = []
         #: Nodes that fell silent together with most others: no opinion was formed about them.
         self.withheld: tuple[str, ...] = ()
 
@@ -38,11 +41,13 @@ class Monitor:
         or the network than they: none is suspected."""
         silent: list[tuple[str, int]] = []
         result: list[Opinion] = []
-        watched = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
-        for node in sorted(watched, key=lambda n: n.node):
-            key = (node.node, node.incarnation)
-            last = max(self._heard.setdefault(key, now_ms), self._grace_until - limits.SILENCE_MS)
-            quiet = now_ms - last
+        if self._known is not state.nodes:
+            present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
+            self._known, self._watched = state.nodes, sorted(present, key=lambda n: n.node)
+        watched, spared = self._watched, self._grace_until - limits.SILENCE_MS
+        for node in watched:
+            last = self._heard.setdefault((node.node, node.incarnation), now_ms)
+            quiet = now_ms - max(last, spared)
             if quiet > limits.SILENCE_MS:
                 silent.append((node.node, quiet))
             elif node.status == "suspected":

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from unicron.controlplane.core import limits
-from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.events import Beat, TaskStalled, WorkerBeat, WorkerSlow
 
 #: Phases in which an iteration is worked on, by how far that is. Others have limits of their own.
@@ -35,6 +35,7 @@ class _Seen(msgspec.Struct):
     since: int
     heard: int
     micro_batches_us: list[int]
+    typical_us: float = 0.0
     slow: bool = False
 
 
@@ -54,6 +55,12 @@ class ProgressWatch:
         self._seen: dict[tuple[str, int], _Seen] = {}
         self._pace: dict[str, _Pace] = {}
         self._told: dict[str, int] = {}
+        #: The workers of the newest state.
+        self._workers: dict[str, WorkerState] = {}
+        #: How often a worker told of another micro-batch, and what of that each task's members
+        #: were compared on last, and in which generation.
+        self._measured = 0
+        self._compared: dict[str, tuple[int, int]] = {}
 
     def heard(self, beat: Beat, now: int) -> None:
         """Take in a beat."""
@@ -66,6 +73,8 @@ class ProgressWatch:
             if seen.beat.iteration < worker.iteration and worker.micro_batch_us:
                 seen.micro_batches_us = [*seen.micro_batches_us, worker.micro_batch_us]
                 seen.micro_batches_us = seen.micro_batches_us[-limits.SLOW_ITERATIONS :]
+                seen.typical_us = statistics.median(seen.micro_batches_us)
+                self._measured += 1
             if seen.beat != worker:
                 seen.beat, seen.since = worker, now
             seen.heard = now
@@ -74,6 +83,7 @@ class ProgressWatch:
         """We were away: nobody's time of silence counts."""
         self._seen.clear()
         self._pace.clear()
+        self._compared.clear()
 
     def opinions(self, state: ClusterState, now: int) -> list[TaskStalled | WorkerSlow]:
         """Changes of opinion that are due."""
@@ -92,6 +102,9 @@ class ProgressWatch:
         return found
 
     def _forget(self, state: ClusterState) -> None:
+        if self._workers is state.workers:
+            return
+        self._workers = state.workers
         current = {(w.worker, w.incarnation) for w in state.workers.values()}
         self._seen = {key: seen for key, seen in self._seen.items() if key in current}
 
@@ -126,6 +139,8 @@ class ProgressWatch:
 
     def _stalled(self, task: TaskState, members: list[_Seen], now: int) -> TaskStalled | None:
         stalled = now - max(s.since for s in members)
+        if stalled <= limits.STALL_MS:
+            return None  # no limit is shorter
         limit = self._limit(task, members)
         if stalled <= limit:
             return None
@@ -160,16 +175,19 @@ class ProgressWatch:
 
     def _slow(self, task: TaskState, members: list[_Seen]) -> list[WorkerSlow]:
         """Who takes longer for a micro-batch than the others, iteration after iteration."""
+        news = self._measured, task.generation
+        if self._compared.get(task.spec.task) == news:
+            return []
+        self._compared[task.spec.task] = news
         if len(members) < 3 or any(
             len(s.micro_batches_us) < limits.SLOW_ITERATIONS for s in members
         ):
             return []
-        typical = {s.beat.worker: statistics.median(s.micro_batches_us) for s in members}
         found = []
         for seen in members:
             worker = seen.beat.worker
-            others = statistics.median(v for w, v in typical.items() if w != worker)
-            percent = int(100 * typical[worker] / max(1, others))
+            others = statistics.median(s.typical_us for s in members if s is not seen)
+            percent = int(100 * seen.typical_us / max(1, others))
             is_slow = percent > limits.SLOW_PERCENT
             if is_slow == seen.slow or (seen.slow and percent > limits.SLOW_OVER_PERCENT):
                 continue
@@ -180,7 +198,7 @@ class ProgressWatch:
                     worker=worker,
                     incarnation=seen.beat.incarnation,
                     percent=percent if is_slow else 100,
-                    evidence=f"{typical[worker] / 1000:.0f} ms a micro-batch, the others "
+                    evidence=f"{seen.typical_us / 1000:.0f} ms a micro-batch, the others "
                     f"{others / 1000:.0f} ms, over {limits.SLOW_ITERATIONS} iterations",
                 )
             )

@@ -36,11 +36,12 @@ class Unread:
 
     def taken(self, recorded: Recorded) -> None:
         """An entry was folded."""
-        entry, tree = recorded.entry, subjects.tree_of(recorded.subject)
+        entry = recorded.entry
         if isinstance(entry, Envelope):
             if isinstance(entry.body, AlarmRaised):
                 self._said[entry.body.message] = None
             return
+        tree = subjects.tree_of(recorded.subject)
         if tree == "advisory":
             return  # the server reports many things that we don't ask for
         kind, what = f"bytes under {recorded.subject}", "is no event"

@@ -5,10 +5,11 @@ checked first, an answer may be lost after the work was done, orders are said at
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
+
+import msgspec
 
 from unicron.controlplane.runtime.memory import MemoryStream
 from unicron.controlplane.runtime.outcomes import Outcome
@@ -59,7 +60,7 @@ def advisory(kind: str, client: str, number: int, *, after: int) -> bytes:
         "client": {"id": number, "name": client},
         "reason": "Client Closed" if kind == "disconnect" else "",
     }
-    return json.dumps(report, separators=(",", ":")).encode()
+    return msgspec.json.encode(report)
 
 
 class Server:

@@ -7,6 +7,7 @@ from unicron.events.base import Event
 #: Width of each column but the last.
 WIDTHS = (10, 18, 26, 34, 12)
 HEADER = ("time", "who", "event", "status", "generation", "plan")
+_COLUMNS = "".join(f"{{:<{width}}}" for width in WIDTHS) + "{}"
 _STATUS_MAX = WIDTHS[3] - 2
 
 
@@ -48,8 +49,7 @@ def clock(at_s: float) -> str:
 
 
 def _row(cells: tuple[str, ...]) -> str:
-    fixed = "".join(f"{cell:<{w}}" for cell, w in zip(cells[:-1], WIDTHS, strict=True))
-    return (fixed + cells[-1]).rstrip()
+    return _COLUMNS.format(*cells).rstrip()
 
 
 def _status(body: Event, state: ClusterState) -> str:
