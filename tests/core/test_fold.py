@@ -110,6 +110,25 @@ def test_an_earlier_life_is_not_heard_any_more():
     assert (state.nodes["n1"].incarnation, state.duplicates) == (3, 1)
 
 
+def test_what_an_earlier_life_left_counts_if_it_comes_first():
+    """Why an agent delivers it before it says that it has started; else it is heard no more."""
+    before = fact(ClusterState(), 1, "agent/n1", 9, 1, started())
+    left = fact(before, 2, "agent/n1", 9, 2, bound(7))
+    assert (left.nodes["n1"].store_port, left.duplicates) == (7, 0)
+    now = fact(left, 3, "agent/n1", 12, 1, started(store_port=2))
+    again = fact(now, 4, "agent/n1", 9, 2, bound(7))  # sent twice, by two agents
+    assert (again.nodes["n1"], again.duplicates) == (now.nodes["n1"], 1)
+
+
+def test_what_was_dropped_changes_nothing_and_leaves_no_gap():
+    state = fact(ClusterState(), 1, "agent/n1", 5, 1, started())
+    dropped = ev.FactsDropped(who="agent/n1", incarnation=5, after=1, count=7)
+    after = fact(state, 2, "agent/n1", 5, 2, dropped)
+    assert after.nodes["n1"] == msgspec.structs.replace(state.nodes["n1"], last_fact=2)
+    later = fact(after, 3, "agent/n1", 5, 3, bound(4))
+    assert (later.gaps, later.duplicates, later.void, later.unknown) == (0, 0, 0, 0)
+
+
 def test_a_fact_about_an_earlier_life_of_a_worker_changes_nothing():
     story = running()
     story.exit("n2/1")

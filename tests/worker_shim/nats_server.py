@@ -26,7 +26,7 @@ def binary():
 
 
 class NatsServer:
-    """Port and store stay the same over `kill` and `start`."""
+    """Port and store stay the same over `kill` and `start`. `extra`: more of its configuration."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -35,11 +35,13 @@ class NatsServer:
             self.port = probe.getsockname()[1]
         self.url = f"nats://127.0.0.1:{self.port}"
         self.process = None
+        self.extra = ""
 
     def start(self):
         config = self.folder / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{self.port}"\njetstream {{\n  store_dir: "{self.folder}/js"\n}}\n'
+            + self.extra
         )
         with (self.folder / "nats.log").open("ab") as log:
             self.process = subprocess.Popen(

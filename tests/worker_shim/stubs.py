@@ -7,12 +7,16 @@ import socket
 import sys
 import time
 
+from unicron.events import PeerErrorReported
+from unicron.worker_shim.identity import worker_identity
 from unicron.worker_shim.page import Phase, ProgressPage
+from unicron.worker_shim.spool import SpoolFile
+from unicron.worker_shim.transport import ThreadTransport
 
 
 def run(launch):
     """A worker that makes progress and never ends by itself. Its task's name tells it more:
-    ``exit-<code>``, ``raise``, ``stubborn`` (ignores SIGTERM)."""
+    ``exit-<code>``, ``raise``, ``stubborn`` (ignores SIGTERM), ``talk`` (tells the log a lot)."""
     page = ProgressPage(
         launch.page_path, launch.incarnation, fault_injection=launch.fault_injection
     )
@@ -24,12 +28,38 @@ def run(launch):
         raise RuntimeError("the stub fails")
     if task == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if task == "talk":
+        talk(launch)
     iteration = 0
     while True:
         page.set(generation=1, iteration=iteration, micro_batches_done=2)
         page.enter(Phase.FORWARD)
         iteration += 1
         time.sleep(0.005)
+
+
+def talk(launch):
+    """Gives its transport one fact after the other, and writes a byte to a file for each one that
+    was taken."""
+    identity = worker_identity(launch.cluster, launch.worker, launch.incarnation, "talk")
+    spool = SpoolFile(launch.spool_path, identity.owner)
+    transport = ThreadTransport(identity, launch.nats_url, lambda *_: None, spool)
+    with open(f"{launch.journal_path}.taken", "ab", buffering=0) as taken:
+        number = 0
+        while True:
+            fact = PeerErrorReported(
+                task="talk",
+                worker=launch.worker,
+                incarnation=launch.incarnation,
+                generation=1,
+                iteration=number,
+                phase="reduction",
+                error="",
+            )
+            assert transport.publish(fact)
+            taken.write(b"x")
+            number += 1
+            time.sleep(0.004)
 
 
 def host_store(address, report):

@@ -7,32 +7,16 @@ import time
 import pytest
 
 from tests.worker_shim.nats_server import CLUSTER, NatsServer, until
+from tests.worker_shim.test_publisher import WORKER, peer_error
 from unicron.events import (
     GenerationClosed,
-    PeerErrorReported,
     WorkerPrepared,
     codec,
     subjects,
 )
 from unicron.events.envelope import Envelope, Source
-from unicron.worker_shim import publisher
-from unicron.worker_shim.identity import agent_identity, worker_identity
-from unicron.worker_shim.publisher import FactPublisher
+from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.transport import ThreadTransport, Transport
-
-WORKER = worker_identity(CLUSTER, "n1/0", 5, "t")
-
-
-def peer_error(number, error="closed by peer"):
-    return PeerErrorReported(
-        task="t",
-        worker="n1/0",
-        incarnation=5,
-        generation=1,
-        iteration=number,
-        phase="reduction",
-        error=error,
-    )
 
 
 def order(counter, generation):
@@ -48,87 +32,6 @@ def order(counter, generation):
 
 def collect(into):
     return lambda sequence, envelope: into.append((sequence, envelope))
-
-
-# --- The publisher alone ------------------------------------------------------------------------
-
-
-class Flaky:
-    """A log that stores, loses or answers nothing, as told attempt by attempt."""
-
-    def __init__(self, *outcomes):
-        self.outcomes = list(outcomes)
-        self.attempts = []
-        self.stored = {}
-
-    async def __call__(self, message_id, data):
-        self.attempts.append(message_id)
-        outcome = self.outcomes.pop(0) if self.outcomes else "stored"
-        if outcome != "lost":
-            self.stored.setdefault(message_id, codec.decode("unicron.c.fact.n1", data))
-        return 100 + len(self.attempts) if outcome == "stored" else outcome
-
-
-async def delivered(flaky, facts):
-    facts_out = FactPublisher(WORKER, flaky)
-    running = asyncio.create_task(facts_out.run())
-    for fact in facts:
-        facts_out.publish(fact)
-    assert await facts_out.flush(10)
-    running.cancel()
-    return facts_out
-
-
-async def test_a_fact_is_repeated_under_its_id_until_the_log_has_it():
-    flaky = Flaky("lost", "no answer, though stored", "stored", "lost")
-    await delivered(flaky, [peer_error(0), peer_error(1)])
-    first, second = "worker/n1/0:5:1", "worker/n1/0:5:2"
-    assert flaky.attempts == [first, first, first, second, second]
-    assert [e.source.counter for e in flaky.stored.values()] == [1, 2]
-
-
-async def test_an_order_from_before_its_first_fact_is_not_for_this_life():
-    flaky = Flaky("lost", "no answer, though stored", "stored")
-    facts = FactPublisher(WORKER, flaky)
-    assert not facts.concerns(1_000)  # nobody knows of it yet
-    running = asyncio.create_task(facts.run())
-    for number in range(3):
-        facts.publish(peer_error(number))
-    assert await facts.flush(10)
-    running.cancel()
-    assert len(flaky.attempts) == 5  # stored at 103, 104 and 105
-    assert [facts.concerns(at) for at in (102, 103, 104, 106)] == [False, False, True, True]
-
-
-async def test_a_fact_that_cannot_be_sent_uses_no_number():
-    flaky = Flaky()
-    huge = peer_error(1, "x" * publisher.FACT_LIMIT_BYTES)
-    facts = await delivered(flaky, [peer_error(0), huge, peer_error(2)])
-    assert facts.refused == 1
-    assert [(e.source.counter, e.body.iteration) for e in flaky.stored.values()] == [(1, 0), (2, 2)]
-
-
-async def test_a_full_spool_refuses_the_newest(monkeypatch):
-    monkeypatch.setattr(publisher, "SPOOL_LIMIT", 3)
-    facts = FactPublisher(WORKER, Flaky())
-    assert [facts.publish(peer_error(n)) for n in range(5)] == [True, True, True, False, False]
-    assert (facts.waiting, facts.refused) == (3, 2)
-
-
-async def test_cause_is_written_and_flush_has_a_limit():
-    never = FactPublisher(WORKER, Flaky())
-    never.publish(peer_error(0), cause=(17,))
-    assert not await never.flush(0.01)  # nobody runs it
-    flaky = Flaky()
-    never._attempt = flaky
-    running = asyncio.create_task(never.run())
-    assert await never.flush(10)
-    running.cancel()
-    (envelope,) = flaky.stored.values()
-    assert envelope.cause == (17,)
-
-
-# --- Against a real server ----------------------------------------------------------------------
 
 
 def ids(stored):

@@ -19,6 +19,7 @@ from unicron.events.errors import (
     LogUnreachable,
     UnicronError,
 )
+from unicron.events.facts import FactsDropped, KindCount
 from unicron.events.history import (
     HistoryHeader,
     Seal,
@@ -110,6 +111,7 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "MemberReady",
     "MemberCommitted",
     "MemberFinished",
+    "FactsDropped",
     # Decisions
     "LeadershipTaken",
     "DeadlinePassed",
@@ -140,6 +142,7 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     # Values inside events
     "Allocation",
     "GPTSpec",
+    "KindCount",
     "OptimizerSpec",
     "OrderedMember",
     "TaskSpec",

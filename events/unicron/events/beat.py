@@ -29,7 +29,8 @@ class WorkerBeat(msgspec.Struct, frozen=True, kw_only=True):
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
     """Sent every 200 ms by each agent; judged by the receiver's monotonic clock only.
 
-    `spool`: facts of the agent that the log hasn't acknowledged yet.
+    `spool`: facts of the node that the log hasn't acknowledged yet, in memory or on its disk: of
+    the agent, of its workers, and of those that died before they could deliver them.
     """
 
     node: NodeId

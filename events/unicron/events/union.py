@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from unicron.events import (
     advisory,
+    facts,
     incident,
     leadership,
     member,
@@ -30,6 +31,7 @@ AnyFact: TypeAlias = (
     | member.MemberReady
     | member.MemberCommitted
     | member.MemberFinished
+    | facts.FactsDropped
 )
 
 AnyDecision: TypeAlias = (

@@ -32,8 +32,10 @@ from unicron.events.node import AgentStarted, AgentStopped, NodeLost, StoreBound
 from unicron.worker_shim.forkprotocol import DEFAULT_GRACE_S, Exited
 from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.keeper import Keeper, KeeperOptions
+from unicron.worker_shim.leftovers import Leftovers
 from unicron.worker_shim.preload import MODES
 from unicron.worker_shim.process import die_with_parent
+from unicron.worker_shim.spool import SUFFIX, SpoolFile
 from unicron.worker_shim.transport import Transport
 from unicron.worker_shim.workers import Workers, WorkersOptions
 
@@ -64,12 +66,18 @@ class Agent:
         self._folder = options.keeper.folder
         self._incarnation = Incarnation(time.time_ns())
         self._keeper = Keeper(options.keeper, self._on_child_exit, self._on_keeper_change)
+        identity = agent_identity(options.workers.cluster, self._node, self._incarnation)
+        spool = os.path.join(self._folder, f"agent.{self._incarnation}{SUFFIX}")
         self._transport = Transport(
-            agent_identity(options.workers.cluster, self._node, self._incarnation),
+            identity,
             options.workers.nats_url,
             self._on_order,
+            spool=SpoolFile(spool, identity.owner),
         )
-        self._workers = Workers(options.workers, self._keeper, self._transport.publish)
+        self._leftovers = Leftovers(self._folder, identity.cluster, self._transport.facts)
+        self._workers = Workers(
+            options.workers, self._keeper, self._transport.publish, self._leftovers
+        )
         self._announced_port = 0
         self._stop = asyncio.Event()
         self._declared_lost = False
@@ -96,8 +104,9 @@ class Agent:
         return DECLARED_LOST if self._declared_lost else code
 
     async def _bring_up(self) -> bool:
-        """Fork server, store, and the fact that we are here. False: told to stop meanwhile."""
-        starting = asyncio.ensure_future(self._keeper.start())
+        """Fork server, store, what earlier lives left unsaid, and the fact that we are here. False:
+        told to stop meanwhile."""
+        starting = asyncio.ensure_future(self._start())
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -123,6 +132,10 @@ class Agent:
         )
         return True
 
+    async def _start(self) -> None:
+        await self._keeper.start()
+        await self._leftovers.of_earlier_lives()
+
     async def _tear_down(self, tasks: list[asyncio.Task[None]]) -> None:
         """Workers first, then the news of it, then what they ran on."""
         await self._workers.close(0 if self._declared_lost else _OWN_GRACE_MS)
@@ -132,9 +145,11 @@ class Agent:
         if self._announced_port and not self._declared_lost:
             self._transport.publish(AgentStopped(node=self._node, reason="it was told to stop"))
             if not await self._transport.flush(_FLUSH_LIMIT_S):
-                log.error("the log is away; the last facts of this agent are lost")
+                waiting = self._transport.facts.waiting
+                log.error("the log is away; %d facts wait for the next agent", waiting)
         await self._keeper.close()
         tasks[0].cancel()
+        self._transport.facts.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._state_path)
 
@@ -182,7 +197,7 @@ class Agent:
                 incarnation=self._incarnation,
                 number=number,
                 workers=self._workers.beats(),
-                spool=self._transport.facts.waiting,
+                spool=self._transport.facts.waiting + self._workers.spooled(),
             )
             await self._transport.send(subject, codec.encode_beat(beat))
             due = max(due + BEAT_S, loop.time())

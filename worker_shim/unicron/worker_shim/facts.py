@@ -7,6 +7,7 @@ from unicron.events.ids import Generation
 from unicron.events.member import MemberCommitted, MemberFinished, MemberQuiesced, MemberReady
 from unicron.events.union import AnyFact
 from unicron.events.worker import ExceptionReported, PeerErrorReported, WorkerPrepared
+from unicron.worker_shim.evidence import cut
 from unicron.worker_shim.launch import WorkerLaunch
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Facts:
                 generation=generation,
                 iteration=self._trainer.iteration,
                 phase=phase,
-                error=error[:_TEXT_MAX],
+                error=cut(error, _TEXT_MAX),
             )
         )
 
@@ -136,7 +137,7 @@ class Facts:
                 iteration=self._trainer.iteration,
                 phase=phase,
                 kind=kind_of(error),
-                message=f"{type(error).__name__}: {error}"[:_TEXT_MAX],
+                message=cut(f"{type(error).__name__}: {error}", _TEXT_MAX),
             )
         )
 

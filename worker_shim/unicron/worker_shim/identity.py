@@ -3,6 +3,7 @@
 import msgspec
 
 from unicron.events.ids import ClusterId, Incarnation, NodeId, TaskId, WorkerId, node_of
+from unicron.worker_shim.spool import Owner
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     def client(self) -> str:
         """Name of the connection, which the server's advisories carry."""
         return f"{self.who}/{self.incarnation}"
+
+    @property
+    def owner(self) -> Owner:
+        """What its spool says about whose facts it holds."""
+        return Owner(cluster=self.cluster, who=self.who, incarnation=self.incarnation)
 
 
 def agent_identity(cluster: ClusterId, node: NodeId, incarnation: Incarnation) -> Identity:

@@ -6,6 +6,7 @@ import msgspec
 
 from unicron.events.ids import ClusterId, Incarnation, NodeId, WorkerId
 from unicron.events.task import TaskSpec
+from unicron.worker_shim.spool import SUFFIX
 
 #: Titles of the product's processes begin with this; a reference run passes another.
 TITLE_PREFIX = "unicron:"
@@ -16,7 +17,9 @@ class WorkerLaunch(msgspec.Struct, frozen=True, kw_only=True):
     because `nats_url` may hold a password.
 
     `page_path`, `journal_path`, `log_path`: files this incarnation writes (page.py, journal.py;
-    the log gets stdout and stderr). `fault_injection`: the page's breakpoint is honoured.
+    the log gets stdout and stderr). `spool_path`: where its facts wait for the log, for an agent
+    to deliver them if it can't itself; "" for memory only. `fault_injection`: the page's
+    breakpoint is honoured.
     """
 
     cluster: ClusterId
@@ -29,6 +32,7 @@ class WorkerLaunch(msgspec.Struct, frozen=True, kw_only=True):
     page_path: str
     journal_path: str
     log_path: str
+    spool_path: str = ""
     title_prefix: str = TITLE_PREFIX
     fault_injection: bool = False
 
@@ -39,12 +43,18 @@ class WorkerFiles(msgspec.Struct, frozen=True, kw_only=True):
     page: str
     journal: str
     log: str
+    spool: str
 
 
 def worker_files(node_dir: str, device: int, incarnation: Incarnation) -> WorkerFiles:
     """Files of one incarnation in its node's directory, ``<run dir>/<node>``."""
     stem = os.path.join(node_dir, f"w{device}.{incarnation}")
-    return WorkerFiles(page=f"{stem}.page", journal=f"{stem}.journal", log=f"{stem}.log")
+    return WorkerFiles(
+        page=f"{stem}.page",
+        journal=f"{stem}.journal",
+        log=f"{stem}.log",
+        spool=f"{stem}{SUFFIX}",
+    )
 
 
 def title(launch: WorkerLaunch, rank: int | None = None) -> str:

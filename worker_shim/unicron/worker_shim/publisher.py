@@ -1,55 +1,72 @@
 """Facts of one source, numbered and delivered in order; apart from the network they go over.
 
-They are delivered strictly one after the other: the next one is sent only when the log has
-acknowledged the one before, which is repeated under the same message id until then. So the
-stream holds them in the order of their counters without a hole, whatever happens to the
-connection, the server or an acknowledgement. (Pipelining can't promise that: a message refused
-for a moment would be overtaken by the next one.)
+A fact gets its number and lies in the spool before `publish` returns. Facts are delivered strictly
+one after the other: the next one is sent only when the log has acknowledged the one before, which
+is repeated under the same message id until then. So the stream holds them in the order of their
+counters without a hole, whatever happens to the connection, the server or an acknowledgement.
+(Pipelining can't promise that: a message refused for a moment would be overtaken by the next one.
+And with one in flight each, thousands of sources leave room in the server's queue for the rest.)
 """
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from unicron.events import codec
 from unicron.events.envelope import Envelope, Source, event_id
 from unicron.events.ids import IncidentId, Sequence
 from unicron.events.union import AnyFact
+from unicron.worker_shim import dropped, evidence
 from unicron.worker_shim.identity import Identity
+from unicron.worker_shim.spool import NoSpool, Spool, SpooledFact, read_fact
 
 log = logging.getLogger(__name__)
 
-#: Facts waiting in memory while the log is away. One more is refused and logged, before it gets
-#: a number: the numbers in the log stay without a hole, and the oldest facts are the evidence.
+#: Facts of the source, and their bytes, that wait while the log is away, in memory and in the
+#: spool. The oldest are the evidence: what comes when it is full is dropped, before it gets a
+#: number, until there is room again. Then a fact says how many of which kinds those were.
 SPOOL_LIMIT = 10_000
+SPOOL_LIMIT_BYTES = 8 * 1024 * 1024
+#: A spool that was full takes facts again when it is full to this part.
+_ROOM_AGAIN = 0.9
 
-#: A fact larger than this is a mistake of ours; it is refused like one too many.
+#: Texts in a fact larger than this are cut; one that is too large still is dropped.
 FACT_LIMIT_BYTES = 512 * 1024
 
 #: Pause before the next attempt, growing from the first to the last.
 RETRY_FIRST_S, RETRY_LAST_S = 0.02, 1.0
+#: After so many failed attempts each, a spool that could not be written is tried again.
+_HEAL_EVERY = 30
+
+
+class TooLarge(str):
+    """Why the log can never take this message: to try again is of no use."""
+
+    __slots__ = ()
+
 
 #: One attempt to store (message id, bytes); waits for a connection first. The sequence at which the
 #: log has it, or why that isn't known. Never raises.
 Attempt = Callable[[str, bytes], Awaitable[Sequence | str]]
 
 
-class _Waiting:
-    """A fact in the spool. It gets its number and bytes when its turn comes."""
+class _Message:
+    """A fact on its way. `stored`: called once the log has it; None for our own."""
+
+    __slots__ = ("data", "done", "id", "is_own", "stored")
 
     def __init__(
-        self,
-        fact: AnyFact,
-        cause: tuple[Sequence, ...],
-        incident: IncidentId | None,
-        written_at_ns: int,
+        self, message_id: str, data: bytes, stored: Callable[[], None] | None = None
     ) -> None:
-        self.fact = fact
-        self.cause = cause
-        self.incident = incident
-        self.written_at_ns = written_at_ns
+        self.id = message_id
+        self.data = data
+        self.is_own = stored is None
+        self.stored = stored
         self.done = asyncio.Event()
 
 
@@ -62,16 +79,22 @@ class FactPublisher:
         attempt: Attempt,
         wake: Callable[[], None] | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
+        spool: Spool | None = None,
     ) -> None:
         """`wake`: for a publisher that is used from other threads, how to have `there_is_work`
-        called in its loop. `clock_ns`: wall time, for people."""
+        called in its loop. `clock_ns`: wall time, for people. `spool`: without one, what waits is
+        lost with the process."""
         self._identity = identity
         self._attempt = attempt
         self._clock_ns = clock_ns
-        self._spool: deque[_Waiting] = deque()
+        self._spool = spool or NoSpool()
+        self._lock = threading.Lock()  # numbers, queue and spool go together
+        self._queue: deque[_Message] = deque()
+        self._own, self._own_bytes = 0, 0
         self._work = asyncio.Event()
         self._wake = wake or self._work.set
         self._counter = 0
+        self._gap: dropped.Gap | None = None
         self._born_at: Sequence | None = None
         self.refused = 0
 
@@ -81,13 +104,20 @@ class FactPublisher:
         cause: tuple[Sequence, ...] = (),
         incident: IncidentId | None = None,
     ) -> bool:
-        """Take the fact for delivery; never blocks. False: the spool is full, the fact is lost."""
-        if len(self._spool) >= SPOOL_LIMIT:
-            self._refuse(fact, f"{SPOOL_LIMIT} facts wait for the log already")
-            return False
-        self._spool.append(_Waiting(fact, cause, incident, self._clock_ns()))
+        """Take the fact for delivery; waits for nothing but the spool. False: the fact is lost,
+        because the spool is full or because it can't be sent. The log will be told that."""
+        with self._lock:
+            taken = self._take(fact, cause, incident)
         self._wake()
-        return True
+        return taken
+
+    def adopt(self, fact: SpooledFact, stored: Callable[[], None]) -> None:
+        """Deliver a fact of a source that can't do it any more, after what waits already and before
+        what comes. `stored` is called in the loop once the log has it; until then it stays where
+        the caller has it."""
+        with self._lock:
+            self._queue.append(_Message(event_id(fact.source), fact.data, stored))
+        self._wake()
 
     def there_is_work(self) -> None:
         """To be called in the loop's thread after `publish`."""
@@ -95,8 +125,8 @@ class FactPublisher:
 
     @property
     def waiting(self) -> int:
-        """Facts not acknowledged yet."""
-        return len(self._spool)
+        """Facts not acknowledged yet, adopted ones too."""
+        return len(self._queue)
 
     def concerns(self, order: Sequence) -> bool:
         """Whether an order at this sequence can be meant for this life: its first fact is in the
@@ -106,11 +136,13 @@ class FactPublisher:
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all facts taken so far are in the log. False: not within the limit."""
-        if not self._spool:
+        try:
+            last = self._queue[-1]
+        except IndexError:
             return True
         try:
             async with asyncio.timeout(timeout_s):
-                await self._spool[-1].done.wait()
+                await last.done.wait()
         except TimeoutError:
             return False
         return True
@@ -120,52 +152,147 @@ class FactPublisher:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._spool:
-                waiting = self._spool[0]
-                message = self._number(waiting)
-                if message is not None:
-                    await self._deliver(*message)
-                self._spool.popleft()
-                waiting.done.set()
+            while self._queue:
+                message = self._queue[0]
+                at = await self._deliver(message)
+                if message.is_own and self._born_at is None:
+                    self._born_at = at
+                with self._lock:
+                    self._delivered()
+                message.done.set()
+                if message.stored is not None:
+                    message.stored()
 
-    def _number(self, waiting: _Waiting) -> tuple[str, bytes] | None:
-        """Message id and bytes; None if the fact can't be sent, which uses up no number."""
-        source = Source(
+    def close(self) -> None:
+        """The process ends in order: what waits is left to others, in the spool."""
+        with self._lock:
+            self._spool.close()
+
+    # --- Taking, under the lock -------------------------------------------------------------------
+
+    def _take(
+        self, fact: AnyFact, cause: tuple[Sequence, ...], incident: IncidentId | None
+    ) -> bool:
+        if not self._has_room():
+            self._drop(fact, f"the log was away and {self._own} facts waited already")
+            return False
+        self._tell_of_gap()
+        source = self._next()
+        at_ns = self._clock_ns()
+        envelope = Envelope(
+            id=event_id(source),
+            source=source,
+            written_at_ns=at_ns,
+            body=fact,
+            cause=cause,
+            incident=incident,
+        )
+        data = _encoded(envelope, fact)
+        if isinstance(data, str):
+            self._drop(fact, data)
+            self._tell_of_gap()
+            return False
+        self._append(data)
+        return True
+
+    def _has_room(self) -> bool:
+        part = 1.0 if self._gap is None else _ROOM_AGAIN
+        return self._own < SPOOL_LIMIT * part and self._own_bytes < SPOOL_LIMIT_BYTES * part
+
+    def _next(self) -> Source:
+        return Source(
             who=self._identity.who,
             incarnation=self._identity.incarnation,
             counter=self._counter + 1,
         )
-        envelope = Envelope(
-            id=event_id(source),
-            source=source,
-            written_at_ns=waiting.written_at_ns,
-            body=waiting.fact,
-            cause=waiting.cause,
-            incident=waiting.incident,
-        )
-        try:
-            data = codec.encode(envelope)
-        except Exception as error:
-            self._refuse(waiting.fact, f"it can't be encoded: {error}")
-            return None
-        if len(data) > FACT_LIMIT_BYTES:
-            self._refuse(waiting.fact, f"it has {len(data)} bytes, the limit is {FACT_LIMIT_BYTES}")
-            return None
-        self._counter += 1
-        return envelope.id, data
 
-    async def _deliver(self, message_id: str, data: bytes) -> None:
-        delay, attempts = RETRY_FIRST_S, 0
-        while isinstance(outcome := await self._attempt(message_id, data), str):
-            attempts += 1
-            if attempts in (1, 10, 100):
-                log.warning("%s isn't in the log yet, trying on: %s", message_id, outcome)
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, RETRY_LAST_S)
-        if self._born_at is None:
-            self._born_at = outcome
+    def _append(self, data: bytes) -> None:
+        source = self._next()
+        self._counter = source.counter
+        self._own += 1
+        self._own_bytes += len(data)
+        self._spool.append(data)
+        self._queue.append(_Message(event_id(source), data))
 
-    def _refuse(self, fact: AnyFact, why: str) -> None:
+    def _drop(self, fact: AnyFact, why: str) -> None:
         self.refused += 1
         if self.refused == 1 or self.refused % 1000 == 0:
             log.error("%s is lost (%d so far): %s", type(fact).__name__, self.refused, why)
+        if self._gap is None:
+            self._gap = dropped.Gap(self._counter)
+        self._gap.add(fact, why, self._clock_ns())
+        if self._gap.count.bit_count() == 1:  # for who reads the spool if we get no further
+            self._spool.append(self._gap_told())
+
+    def _tell_of_gap(self) -> None:
+        if self._gap is not None:
+            data, self._gap = self._gap_told(), None
+            self._append(data)
+
+    def _gap_told(self) -> bytes:
+        assert self._gap is not None
+        source = self._next()
+        return codec.encode(
+            Envelope(
+                id=event_id(source),
+                source=source,
+                written_at_ns=self._clock_ns(),
+                body=self._gap.fact(source),
+            )
+        )
+
+    def _delivered(self) -> None:
+        message = self._queue.popleft()
+        if not message.is_own:
+            return
+        self._own -= 1
+        self._own_bytes -= len(message.data)
+        if self._gap is not None and self._has_room():
+            self._tell_of_gap()
+        if not self._own:
+            self._spool.keep(())
+        elif self._spool.size > 2 * SPOOL_LIMIT_BYTES:
+            self._spool.keep(m.data for m in self._queue if m.is_own)
+
+    # --- Delivery ---------------------------------------------------------------------------------
+
+    async def _deliver(self, message: _Message) -> Sequence:
+        """Where the log has it, in the end."""
+        delay, attempts = RETRY_FIRST_S, 0
+        data = message.data
+        while isinstance(outcome := await self._attempt(message.id, data), str):
+            attempts += 1
+            if attempts in (1, 10, 100):
+                log.warning("%s isn't in the log yet, trying on: %s", message.id, outcome)
+            if isinstance(outcome, TooLarge) and data is message.data:
+                data = _in_place_of(message, outcome)
+                continue
+            if attempts % _HEAL_EVERY == 0 and self._spool.behind:
+                with self._lock:
+                    self._spool.keep(m.data for m in self._queue if m.is_own)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, RETRY_LAST_S)
+        return outcome
+
+
+def _encoded(envelope: Envelope, fact: AnyFact) -> bytes | str:
+    """Its bytes, with long texts cut if they are too many; or why it can't be sent."""
+    try:
+        data = codec.encode(envelope)
+        if len(data) > FACT_LIMIT_BYTES:
+            log.warning("%s has %d bytes: its texts are cut", envelope.id, len(data))
+            envelope = msgspec.structs.replace(envelope, body=evidence.shortened(fact))
+            data = codec.encode(envelope)
+    except Exception as error:
+        return f"it can't be encoded: {error}"
+    if len(data) > FACT_LIMIT_BYTES:
+        return f"it has {len(data)} bytes, the limit is {FACT_LIMIT_BYTES}"
+    return data
+
+
+def _in_place_of(message: _Message, why: str) -> bytes:
+    """What is sent under its number instead, so that the facts behind it can follow."""
+    log.error("%s is lost: %s", message.id, why)
+    fact = read_fact(message.data)
+    assert fact is not None, "it was encoded here, or read as a fact"
+    return dropped.in_place_of(fact, why).data

@@ -15,13 +15,15 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import MaxPayloadError
 
 from unicron.events import codec, subjects
 from unicron.events.envelope import Envelope
 from unicron.events.ids import IncidentId, Sequence, TaskId
 from unicron.events.union import AnyFact
 from unicron.worker_shim.identity import Identity
-from unicron.worker_shim.publisher import RETRY_FIRST_S, RETRY_LAST_S, FactPublisher
+from unicron.worker_shim.publisher import RETRY_FIRST_S, RETRY_LAST_S, FactPublisher, TooLarge
+from unicron.worker_shim.spool import Spool
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ _ACK_LIMIT_S = 2.0
 _SEND_LIMIT_S = 0.5
 _PING_INTERVAL_S = 2
 _LOOK_S = 0.5
+
+# Error code of JetStream's API.
+_MESSAGE_TOO_LARGE = 10054
 
 #: Called with the order's sequence in the log and the order, in the transport's thread.
 OnOrder = Callable[[Sequence, Envelope], None]
@@ -59,9 +64,10 @@ class Transport:
         url: str,
         on_order: OnOrder,
         wake: Callable[[], None] | None = None,
+        spool: Spool | None = None,
     ) -> None:
         self.identity = identity
-        self.facts = FactPublisher(identity, self._store, wake)
+        self.facts = FactPublisher(identity, self._store, wake, spool=spool)
         self.publish = self.facts.publish
         self.flush = self.facts.flush
         self._url = url
@@ -194,24 +200,31 @@ class Transport:
             if not request.done():
                 return "the connection broke before the answer"
             ack = _ack_decoder.decode(request.result().data)
+        except MaxPayloadError:
+            return TooLarge(f"{len(data)} bytes, the server takes {client.max_payload}")
         except Exception as error:
             return f"{type(error).__name__} {error}".rstrip()
         finally:
             request.cancel()
             broken.cancel()
         # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
-        return Sequence(ack.seq) if ack.error is None else f"refused by the log: {ack.error}"
+        if ack.error is None:
+            return Sequence(ack.seq)
+        refused = f"refused by the log: {ack.error}"
+        return TooLarge(refused) if ack.error.get("err_code") == _MESSAGE_TOO_LARGE else refused
 
 
 class ThreadTransport:
     """The same in a daemon thread of its own, for the worker, whose main thread trains.
 
     `on_order` is called in that thread and must not block it. All methods are thread-safe and
-    none raises because of the network. Make it after the fork, never before.
+    none raises because of the network or the disk. Make it after the fork, never before.
     """
 
-    def __init__(self, identity: Identity, url: str, on_order: OnOrder) -> None:
-        self._transport = Transport(identity, url, on_order, wake=self._wake)
+    def __init__(
+        self, identity: Identity, url: str, on_order: OnOrder, spool: Spool | None = None
+    ) -> None:
+        self._transport = Transport(identity, url, on_order, wake=self._wake, spool=spool)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         ready = threading.Event()
@@ -227,7 +240,7 @@ class ThreadTransport:
         cause: tuple[Sequence, ...] = (),
         incident: IncidentId | None = None,
     ) -> bool:
-        """Take the fact for delivery and return at once. False: the spool is full, it is lost."""
+        """Take the fact for delivery and return at once. False: it is lost."""
         return self._transport.publish(fact, cause, incident)
 
     def flush(self, timeout_s: float) -> bool:
@@ -256,9 +269,10 @@ class ThreadTransport:
         return self._transport.facts.refused
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """End the thread. What wasn't flushed is lost."""
+        """End the thread. What wasn't flushed stays in the spool, or is lost without one."""
         self._call(self._stop.set)
         self._thread.join(timeout_s)
+        self._transport.facts.close()
 
     def _wake(self) -> None:
         self._call(self._transport.facts.there_is_work)

@@ -24,6 +24,7 @@ from unicron.worker_shim.injected import suffer
 from unicron.worker_shim.journal import Journal
 from unicron.worker_shim.launch import WorkerLaunch, title
 from unicron.worker_shim.page import Phase, ProgressPage
+from unicron.worker_shim.spool import SpoolFile
 from unicron.worker_shim.transport import ThreadTransport
 from unicron.worker_shim.unblock import Connections
 
@@ -96,7 +97,9 @@ class Worker:
         identity = worker_identity(
             self.launch.cluster, self.launch.worker, self.launch.incarnation, self.spec.task
         )
-        self.transport = ThreadTransport(identity, self.launch.nats_url, self.on_order)
+        path = self.launch.spool_path
+        spool = SpoolFile(path, identity.owner) if path else None
+        self.transport = ThreadTransport(identity, self.launch.nats_url, self.on_order, spool)
         self.facts = Facts(self.launch, self.trainer, self.transport.publish)
         self.page.enter(Phase.PREPARED)
         self.facts.prepared()

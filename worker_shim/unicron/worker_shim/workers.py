@@ -10,14 +10,19 @@ import msgspec
 
 from unicron.events.beat import WorkerBeat
 from unicron.events.envelope import Envelope
+from unicron.events.errors import UnicronError
 from unicron.events.ids import ClusterId, Incarnation, NodeId, Sequence, WorkerId
 from unicron.events.union import AnyFact
 from unicron.events.worker import WorkerExited, WorkerStartOrdered, WorkerStopOrdered
 from unicron.worker_shim import supervision
+from unicron.worker_shim.evidence import cut
+from unicron.worker_shim.forkclient import ForkClient
 from unicron.worker_shim.forkprotocol import Exited, Kind
 from unicron.worker_shim.keeper import Keeper
 from unicron.worker_shim.launch import WorkerLaunch, worker_files
+from unicron.worker_shim.leftovers import Leftovers
 from unicron.worker_shim.page import PageReader, beat_of
+from unicron.worker_shim.spool import SpoolDepth
 from unicron.worker_shim.supervision import End, Fork, Life, Publish, Refuse, Start
 from unicron.worker_shim.watch import Watch
 
@@ -29,6 +34,8 @@ _REPORT_LIMIT_S = 1.0
 _KILL_LIMIT_S = 10.0
 #: A fork waits this long for a fork server that is being replaced.
 _SERVER_LIMIT_S = 20.0
+#: Of what is said about a start that failed.
+_TEXT_MAX = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +53,11 @@ class WorkersOptions:
 class Process:
     """What the agent holds of one running worker."""
 
-    def __init__(self, incarnation: Incarnation, page: PageReader) -> None:
+    def __init__(self, incarnation: Incarnation, page: PageReader, spool: str) -> None:
         self.incarnation = incarnation
         self.page = page
+        self.spool = SpoolDepth(spool)
+        self.spool_path = spool
         self.watch: Watch | None = None
         self.killer: asyncio.TimerHandle | None = None
 
@@ -61,14 +70,17 @@ class Process:
 
 
 class Workers:
-    """`publish`: takes a fact and its cause, as the transport does."""
+    """`publish`: takes a fact and its cause, as the transport does. `leftovers`: takes over what a
+    dead worker hadn't got into the log."""
 
     def __init__(
         self,
         options: WorkersOptions,
         keeper: Keeper,
         publish: Callable[[AnyFact, tuple[Sequence, ...]], object],
+        leftovers: Leftovers,
     ) -> None:
+        self._leftovers = leftovers
         self._options = options
         self._keeper = keeper
         self._publish = publish
@@ -87,8 +99,13 @@ class Workers:
             case _:  # decisions about the node that ask nothing of us
                 pass
 
+    def spooled(self) -> int:
+        """Facts of running workers that wait for the log."""
+        return sum(process.spool.read() for process in self._processes.values())
+
     async def close(self, grace_ms: int) -> None:
         """End all workers; returns when they are gone, or can't be killed."""
+        self._leftovers.close()
         self._act(supervision.close(self._table, grace_ms))
         try:
             async with asyncio.timeout(grace_ms / 1000 + _KILL_LIMIT_S):
@@ -146,23 +163,31 @@ class Workers:
             page_path=files.page,
             journal_path=files.journal,
             log_path=files.log,
+            spool_path=files.spool,
             fault_injection=self._options.fault_injection,
         )
-        process = Process(order.incarnation, PageReader(files.page))
+        process = Process(order.incarnation, PageReader(files.page), files.spool)
         self._processes[order.worker] = process
         try:
-            async with asyncio.timeout(_SERVER_LIMIT_S):
-                client = await self._keeper.client()
+            client = await self._ready()
             pid = await client.start_worker(launch)
         except Exception as error:
             self._processes.pop(order.worker).close()
-            text = str(error) or "there is no fork server"
+            text = cut(str(error) or "there is no fork server", _TEXT_MAX)
             self._act(supervision.fork_failed(self._table, order.worker, order.incarnation, text))
             return
         slot = self._table.slots[order.worker]
         if slot.incarnation == order.incarnation and slot.life is Life.FORKING:
             process.watch = Watch(pid, lambda: self._on_pid_gone(start, pid))
         self._act(supervision.forked(self._table, order.worker, order.incarnation, pid))
+
+    async def _ready(self) -> ForkClient:
+        """The fork server, once the log has what dead workers left: who reads the log must not hear
+        a worker's next life before its last one. Raises UnicronError if the agent ends first."""
+        if not await self._leftovers.delivered():
+            raise UnicronError("the agent ends")
+        async with asyncio.timeout(_SERVER_LIMIT_S):
+            return await self._keeper.client()
 
     def _end(self, end: End) -> None:
         process = self._processes.get(end.worker)
@@ -219,12 +244,14 @@ class Workers:
         self._act(outcome)
 
     def _with_progress(self, fact: WorkerExited) -> WorkerExited:
-        """What the progress page said last; and nothing of the worker is held any more."""
+        """What the progress page said last. What the worker itself said last goes before it; and
+        nothing of the worker is held any more."""
         process = self._processes.pop(fact.worker, None)
         if process is None:
             return fact
         seen = process.page.read()
         process.close()
+        self._leftovers.of_worker(process.spool_path)
         if seen is None or seen.incarnation != fact.incarnation:
             return fact
         return msgspec.structs.replace(

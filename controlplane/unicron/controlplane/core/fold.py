@@ -113,6 +113,8 @@ def _fact(state: ClusterState, at: Sequence, source: Source, body: ev.AnyFact) -
             state = nodes.store_bound(state, at, body)
         case ev.ConnectionOpened() | ev.ConnectionClosed():
             state = nodes.connection(state, body)
+        case ev.FactsDropped():
+            pass  # nobody knows what they would have done; for people
         case _:
             state = _worker_fact(state, at, body)
     return _mark_fact(state, at, source)

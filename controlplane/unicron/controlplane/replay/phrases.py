@@ -263,6 +263,12 @@ def _plan_dropped(body: ev.PlanDropped) -> str:
     return f"drops the answer to #{body.request}: {body.reason}"
 
 
+def _dropped(body: ev.FactsDropped) -> str:
+    kinds = ", ".join(f"{k.count} {k.kind}" for k in body.kinds) or "of unknown types"
+    what = f"lost {_count(body.count, 'fact')} after number {body.after}: {body.reason} ({kinds})"
+    return f"{body.who}/{body.incarnation} {what}"
+
+
 # --- Transitions ---------------------------------------------------------------------------------
 
 
@@ -307,6 +313,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.MemberReady: ("done", _ready),
     ev.MemberCommitted: ("done", _committed),
     ev.MemberFinished: ("done", _finished),
+    ev.FactsDropped: ("observed", _dropped),
     ev.LeadershipTaken: ("decided", _leadership),
     ev.DeadlinePassed: ("observed", _deadline),
     ev.AlarmRaised: ("observed", _alarm),
