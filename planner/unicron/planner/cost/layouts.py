@@ -40,11 +40,11 @@ from unicron.planner.validation import DEVICES_MAX
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be chosen among. "()" stands for everything that fits the model.
+    """What may be chosen among. `pp` () stands for all that divide the layers.
 
-    `micro_batches` in samples: name a single one for a task that is to stay bit-identical at every
-    size, since the gradient tree is one of micro-batches. The same holds for `tp`. Several of
-    `tp` must divide one another. `virtual` 1 forbids interleaving.
+    `micro_batches` in samples. Several of `tp` must divide one another. `virtual` 1 forbids
+    interleaving. For a task that is to stay bit-identical at every size, name a single tp, pp and
+    micro-batch: the gradient tree is one of micro-batches, and split products round otherwise.
     """
 
     tp: tuple[int, ...] = (1, 2, 4, 8)

@@ -27,9 +27,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     """What stays the same whatever the size.
 
     `global_batch` in samples. `exact`: gradients are added in Unicron's tree, which costs buffers
-    and excludes overlap, but makes every size bit-identical. `overlap`: the exchange runs beside
-    the last backward pass. `gradient_bytes`: of one exchanged gradient element. `fused_attention`:
-    scores never reach memory. `order`: which neighbours a rank has, named as Megatron does.
+    and excludes overlap, but makes sizes with the same tp, pp and micro-batch bit-identical.
+    `overlap`: the exchange runs beside the last backward pass. `gradient_bytes`: of one exchanged
+    gradient element. `fused_attention`: scores never reach memory. `order`: which neighbours a rank
+    has, named as Megatron does.
     """
 
     global_batch: int
