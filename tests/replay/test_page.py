@@ -8,14 +8,17 @@ import re
 import msgspec
 import pytest
 
-from tests.replay.pages import FRAME, drawn, every, island, parsed, plain, skeleton, text
+from tests.replay.pages import FRAME, drawn, every, island, parsed, skeleton, text
+from tests.replay.pages import plain as unpacked
 from tests.replay.simulated import SEEDS, night_of
-from unicron.controlplane.replay.page import document, incident_page, overview_page
+from unicron.controlplane.replay.page import document, incident_page, overview_page, postmortem
 from unicron.controlplane.replay.page.axis import Axis
 from unicron.controlplane.replay.page.entries import written
+from unicron.controlplane.replay.page.postmortem import plain, postmortem_of
 from unicron.controlplane.replay.page.telling import telling
 from unicron.controlplane.replay.page.tree import el, html
 from unicron.controlplane.replay.phrases import names
+from unicron.controlplane.replay.story import IncidentStory
 from unicron.controlplane.replay.units import device_time, duration, flop, gflops
 
 HOSTILE = (
@@ -163,7 +166,7 @@ def test_all_incidents_on_one_page_and_each_storys_own_page_beneath(seed):
         assert row[9] == f"{i.what}; {'still open' if i.is_open else i.outcome}"
         assert every(parsed(page), "a", href=f"#i{place}")
     told = [telling(story, FRAME.command_end) for story in stories_of(book)]
-    assert drawn(page) == [_bare(plain(element)) for element in told]
+    assert drawn(page) == [_bare(unpacked(element)) for element in told]
 
 
 def _bare(element):
@@ -190,6 +193,72 @@ def test_the_oldest_stories_are_left_out_where_there_is_no_room(monkeypatch):
     assert f"The stories of the {left} oldest are left out" in text(parsed(page))
     assert not every(parsed(page), "a", href="#i0")
     assert every(parsed(page), "a", href=f"#i{left}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_on_narrow_screens_time_goes_downwards_through_every_event(seed):
+    alike = re.compile(r" … and (\d+) alike$")
+    for story in some_of(night_of(seed)):
+        page = parsed(incident_page(FRAME, story))
+        (down,) = every(page, "div", **{"class": "down"})
+        links = every(down, "a")
+        rows = [text(p) for p in every(down, "p")]
+        first = [int(a[1]["href"].removeprefix("#e")) for a in links]
+        assert first == sorted(first)
+        told = {e.seq: e for e in story.events}
+        places = [e.seq for e in story.events]
+        said = [row for row in rows if any(row.startswith(told[s].what) for s in first)]
+        assert len(said) == len(first)
+        counts = [int(found[1]) if (found := alike.search(row)) else 0 for row in said]
+        assert sum(counts) + len(first) == len(story.events)
+        for seq, row, more in zip(first, said, counts, strict=True):
+            at = places.index(seq)
+            group = [told[s].type for s in places[at : at + more + 1]]
+            assert {*group} == {told[seq].type}
+            assert row.startswith(told[seq].what)
+        widths = [i[1]["style"] for i in every(down, "i")]
+        assert bool(widths) == any(c.task == story.incident.task for c in story.throughput)
+        assert {"width:0%", "width:100%"} <= {*widths} or not story.incident.stall_ms
+
+
+def _markdown(page):
+    (shown,) = every(page, "div", **{"class": "markdown"})
+    return [text(line) for line in shown[2]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_postmortem_says_what_the_story_says(seed):
+    for story in some_of(night_of(seed)):
+        lines = _markdown(parsed(incident_page(FRAME, story)))
+        assert lines == ["".join(line) for line in postmortem_of(story)]
+        said = "\n".join(lines)
+        expected = [plain(sentence) for sentence in story.headline]
+        expected += [plain(text) for text in story.disagreements]
+        expected += [plain(e.what) for e in story.evidence if e.weight == "cause"]
+        expected += [plain(p.reason) for p in story.plans if p.taken and not p.void]
+        expected += [duration(story.incident.detect_ms), story.trust.chain]
+        assert [line for line in expected if line not in said] == []
+        assert said.startswith(f"# {story.incident.id}: ")
+        assert "(to be written)" in said
+
+
+def test_a_long_postmortem_counts_what_it_leaves_out(monkeypatch):
+    monkeypatch.setattr(postmortem, "_TOLD_MAX", 3)
+    book = night_of(SEEDS[0])
+    story = max(stories_of(book), key=lambda story: len(story.events))
+    lines = ["".join(line) for line in postmortem_of(story)]
+    told = [e for e in story.events if e.kind != "done" and not e.void]
+    assert f"- and {len(told) - 3} more, up to `#{told[-1].seq}`" in lines
+    assert sum(line.startswith("- and ") or bool(re.match(r"- \d\d:", line)) for line in lines) == 4
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_in_a_postmortem_text_of_a_log_is_no_markdown(words):
+    book = night_of(SEEDS[0])
+    story = msgspec.convert(poisoned(book.story(book.ids[0]), words), IncidentStory)
+    said = "\n".join("".join(line) for line in postmortem_of(story))
+    assert plain(words) in said
+    assert not re.search(r"(?<!\\)[<>\[\]*_~]", said)
 
 
 # --- Hostile text --------------------------------------------------------------------------------

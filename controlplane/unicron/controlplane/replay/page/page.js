@@ -76,6 +76,25 @@
   function withFilters(root) {
     const events = root.querySelector(".events");
     if (events) filtered(events, events.children, "Only events with …");
+    for (const markdown of root.querySelectorAll(".markdown")) withCopy(markdown);
+  }
+
+  // A page from a file may not always reach the clipboard: then the text is selected instead.
+  function withCopy(markdown) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy as Markdown";
+    button.addEventListener("click", async () => {
+      const lines = [...markdown.children].map((line) => line.textContent.trimEnd());
+      try {
+        await navigator.clipboard.writeText(`${lines.join("\n")}\n`);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(markdown);
+        button.textContent = "Selected: copy it with Ctrl-C";
+      }
+    });
+    markdown.parentNode.insertBefore(button, markdown);
   }
 
   function openEvent(target) {

@@ -16,10 +16,13 @@ from unicron.controlplane.replay.page.reasons import decisions, orders
 from unicron.controlplane.replay.page.seconds import seconds
 from unicron.controlplane.replay.page.timeline import timeline
 from unicron.controlplane.replay.page.tree import Element, each, el
+from unicron.controlplane.replay.page.writing import postmortem
 from unicron.controlplane.replay.phrases import names
 from unicron.controlplane.replay.story import IncidentStory, TaskMoment, TaskPassage, Trust
 from unicron.controlplane.replay.summary import IncidentSummary
 from unicron.controlplane.replay.units import device_time, duration, flop
+
+_TO_WRITE = "What the log knows is filled in; causes, lessons and action items are for people."
 
 
 def telling(story: IncidentStory, command_end: str) -> Element:
@@ -35,6 +38,7 @@ def telling(story: IncidentStory, command_end: str) -> Element:
         section("Where the seconds went", *seconds(story, marks)),
         section("Can the record be trusted", *_trust(story.trust, marks)),
         section("What now", *_now(story, marks, command_end)),
+        section("The postmortem", postmortem(story), note=_TO_WRITE),
         section("Everything", *entries(story, marks)),
     )
 

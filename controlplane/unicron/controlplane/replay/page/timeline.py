@@ -9,6 +9,7 @@ import msgspec
 from unicron.controlplane.replay.page.axis import Axis
 from unicron.controlplane.replay.page.cells import Cell, anchor, folded, t_plus, table
 from unicron.controlplane.replay.page.charts import chart, ruler, strip
+from unicron.controlplane.replay.page.downwards import downwards
 from unicron.controlplane.replay.page.tree import Element, each, el
 from unicron.controlplane.replay.steps import CLASSIFY, DETECT, NAMES, PLAN, Step
 from unicron.controlplane.replay.story import IncidentStory, StoryEvent
@@ -55,7 +56,7 @@ def axis_of(story: IncidentStory) -> Axis:
 
 
 def timeline(story: IncidentStory) -> tuple[Cell | None, ...]:
-    """The lanes, and the numbers of the throughput."""
+    """The lanes, the same downwards for narrow screens, and the numbers of the throughput."""
     axis, zero = axis_of(story), story.incident.first_evidence_at_ns
     rows = [_row(curve.task, chart(axis, curve), "tall") for curve in story.throughput]
     rows.append(_row("T+", ruler(axis, zero), "ruler"))
@@ -66,7 +67,8 @@ def timeline(story: IncidentStory) -> tuple[Cell | None, ...]:
     left = len(alike) - _LANES_MAX
     more = f"{left} more lanes are left out; the steps below tell of all ranks." if left > 0 else ""
     return (
-        each("div", rows, class_="lanes"),
+        each("div", rows, class_="lanes across"),
+        downwards(story, axis),
         el("p", more, class_="note") if more else None,
         _legend(story),
         folded("The throughput in numbers, by the cost model", _numbers(story)),
