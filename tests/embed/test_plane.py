@@ -120,19 +120,56 @@ async def test_traces_go_to_the_collector_that_the_variables_name(world, monkeyp
 # --- What ends it -----------------------------------------------------------------------------
 
 
-async def test_being_deposed_ends_the_block_and_is_raised_as_it_is(world):
-    reached = False
-    with pytest.raises(cp.Deposed, match="no longer leads"):
-        async with world.plane(Host("n1")) as plane:
-            await plane.until(lambda s: "n1" in s.nodes and s.nodes["n1"].status == "healthy")
-            world.take_over()
-            await plane.until(lambda s: s.leader == "b")
-            assert not plane.leadership.leading
-            await plane.submit(TASK)
-            reached = True
-    assert not reached
-    stopped = world.bodies(ev.AgentStopped)
-    assert [body.node for body in stopped] == ["n1"]
+@contextlib.asynccontextmanager
+async def beside(plane):
+    """The plane, entered in a task of its own; what is yielded leaves it."""
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def run():
+        async with plane:
+            entered.set()
+            await leave.wait()
+
+    task = asyncio.create_task(run())
+    await entered.wait()
+
+    async def end():
+        leave.set()
+        await task
+
+    yield end
+    await end()
+
+
+async def test_whoever_follows_is_entered_too_and_leads_when_the_leader_ends(world):
+    first, second = world.plane(Host("n1"), instance="a"), world.plane(Host("n2"), instance="b")
+    async with beside(first) as end:
+        await first.submit(TASK)
+        async with second:
+            assert second.leadership == cp.Leadership(
+                leading=False, instance="b", leader="a", term=first.state.term
+            )
+            assert "gpt" in second.state.tasks
+            with pytest.raises(cp.NotLeading, match="a leads since #1"):
+                await second.submit(TASK)
+            await first.until(lambda s: "n1" in s.nodes)
+            assert "n2" not in first.state.nodes
+            await end()
+            await second.until(lambda _: second.leadership.leading)
+            await second.until(lambda s: "n2" in s.nodes)
+            with pytest.raises(ValueError, match="gpt is in the log already"):
+                await second.submit(TASK)
+
+
+async def test_a_rival_that_knows_no_lease_gets_no_second_term(world):
+    """Such as an older version. Nothing in the block ends, and nobody is stopped."""
+    async with world.plane(Host("n1"), instance="a") as plane:
+        await plane.until(lambda s: "n1" in s.nodes and s.nodes["n1"].status == "healthy")
+        world.take_over()
+        await plane.until(lambda _: len(world.bodies(ev.LeadershipTaken)) == 3)
+        await plane.until(lambda _: plane.leadership.leading)
+        await plane.submit(TASK)
+        assert not world.bodies(ev.AgentStopped)
 
 
 async def test_a_violated_invariant_ends_the_block(world, monkeypatch):
@@ -164,7 +201,7 @@ class Mute(cp.MemoryLog):
 
 @pytest.mark.parametrize("kind", [Away, Mute])
 async def test_a_log_that_does_not_answer_is_said_within_the_limit(world, kind):
-    with pytest.raises(ev.LogUnreachable, match=r"doesn't lead after 0\.2 s"):
+    with pytest.raises(ev.LogUnreachable, match=r"nor follows after 0\.2 s"):
         async with world.plane(log=kind(world.stream), start_limit_s=0.2):
             pytest.fail("it can't be entered")
 
@@ -304,17 +341,37 @@ async def test_a_private_server_ends_with_it_and_its_end_ends_the_block(tmp_path
 
 
 @pytest.mark.real
-async def test_two_on_one_server_and_the_later_one_leads(tmp_path):
+async def test_two_on_one_server_and_the_later_one_follows(tmp_path):
     server = NatsServer(tmp_path, "c")
     async with server:
         first = cp.ControlPlane("c", nats=server.url, instance="a")
-        async with first:
+        async with beside(first) as end:
             await first.submit(TASK)
-            async with cp.ControlPlane("c", nats=server.url, instance="b") as second:
-                assert second.leadership.leading
+            second = cp.ControlPlane("c", nats=server.url, instance="b")
+            async with second:
+                assert second.leadership.leader == "a"
+                assert not second.leadership.leading
                 assert "gpt" in second.state.tasks
-                await first.until(lambda s: s.leader == "b")
-                assert not first.leadership.leading
-                with pytest.raises(cp.Deposed):
-                    await first.submit(TASK)
                 assert second.agents_url == server.url
+                await end()
+                await second.until(lambda _: second.leadership.leading)
+
+
+@pytest.mark.real
+async def test_nodes_of_a_host_that_leads_no_more_are_heard_by_the_leader(tmp_path):
+    """Its beats go over the server: the other control plane takes nobody for lost."""
+    server = NatsServer(tmp_path, "c")
+    async with server:
+        host = Host("n1", micro_batch_ms=20)
+        async with cp.ControlPlane("c", nats=server.url, instance="a", scheduler=host) as first:
+            await first.submit(msgspec.structs.replace(TASK, iterations=1_000_000))
+            await first.until(lambda s: "gpt" in s.tasks and len(s.tasks["gpt"].committed) == 2)
+            async with cp.ControlPlane("c", nats=server.url, instance="b") as second:
+                election = first._engine._election
+                await election.give_back()
+                await second.until(lambda _: second.leadership.leading)
+                await first.until(lambda _: not first.leadership.leading)
+                await asyncio.sleep(4)  # longer than grace and silence
+                assert second.state.nodes["n1"].status == "healthy"
+                assert not second.state.incidents
+                assert first.state.term == second.state.term

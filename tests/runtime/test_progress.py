@@ -157,3 +157,19 @@ def test_a_slow_rank_is_named_once_and_taken_back(watched: Watched):
     (over,) = watched.train(8)
     assert isinstance(over, WorkerSlow)
     assert (over.worker, over.percent) == ("n1/1", 100)
+
+
+def test_what_was_said_in_an_earlier_term_is_said_again_in_the_next(watched: Watched):
+    """It may have been refused: another instance led meanwhile."""
+    watched.train(8, slow="n2/0")
+    watched.put("n2/1", micro_batches_done=1)
+    _wait_for(watched, "n2/1")
+    assert len(watched.beat(10_000)) == 1
+    watched.watch.begin()
+    found = watched.beat(400)
+    assert {type(opinion) for opinion in found} == {TaskStalled, WorkerSlow}
+
+
+def test_a_follower_forgets_workers_that_are_gone(watched: Watched):
+    watched.watch.forget(ClusterState())
+    assert not watched.watch._seen

@@ -11,7 +11,7 @@ from unicron import events as ev
 from unicron.controlplane.core import decide
 from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.verdict import Verdict
-from unicron.controlplane.runtime import engine as engine_module
+from unicron.controlplane.runtime import duties
 from unicron.controlplane.runtime.watchman import InvariantViolated, Watchman
 
 
@@ -58,7 +58,7 @@ async def test_an_engine_whose_rules_go_wrong_stops_before_it_writes_and_goes_on
         return Verdict(body=other, cause=verdict.cause, incident=verdict.incident)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine_module, "decide", bad)
+        patch.setattr(duties, "decide", bad)
         with pytest.raises(BaseExceptionGroup) as caught:
             async with anyio.create_task_group() as group:
                 group.start_soon(world.engine.run)

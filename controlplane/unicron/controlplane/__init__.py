@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from unicron.controlplane.runtime.memory import MemoryLog, MemoryStream
     from unicron.controlplane.runtime.ports import EventLog, Solver, SolverFailed
     from unicron.controlplane.runtime.watchman import InvariantViolated
-    from unicron.controlplane.runtime.writer import Deposed
+    from unicron.controlplane.runtime.writer import NotLeading
 
 __all__ = [
     "ClusterState",
     "ControlPlane",
-    "Deposed",
     "EventLog",
     "EventStream",
     "HostedWorker",
@@ -43,6 +42,7 @@ __all__ = [
     "NodeOffered",
     "NodeWithdrawn",
     "NotApproved",
+    "NotLeading",
     "PlannedChange",
     "ReplayReport",
     "Replayer",
@@ -54,11 +54,11 @@ __all__ = [
 
 _ELSEWHERE = {
     "ClusterState": "core.state",
-    "Deposed": "runtime.writer",
     "EventLog": "runtime.ports",
     "InvariantViolated": "runtime.watchman",
     "MemoryLog": "runtime.memory",
     "MemoryStream": "runtime.memory",
+    "NotLeading": "runtime.writer",
     "ReplayReport": "replay",
     "Replayer": "replay",
     "Solver": "runtime.ports",

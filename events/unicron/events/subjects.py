@@ -33,6 +33,11 @@ def stream_name(cluster: str) -> str:
     return f"UNICRON_{cluster}"
 
 
+def lease_bucket(cluster: str) -> str:
+    """Name of the key-value bucket with the lease of the cluster's control plane."""
+    return f"UNICRON_{cluster}_lease"
+
+
 def stream_subjects(cluster: str) -> list[str]:
     """What the cluster's stream stores."""
     return [f"unicron.{cluster}.{tree}.>" for tree in ("fact", "control", "advisory")]

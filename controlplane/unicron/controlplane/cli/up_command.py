@@ -3,8 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
+import re
 import shlex
+import socket
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,7 @@ from unicron.events import ConfigError
 
 if TYPE_CHECKING:
     from unicron.controlplane.runtime.natsserver import NatsServer
+    from unicron.controlplane.runtime.service import WhoLeads
 
 
 @click.command()
@@ -38,6 +43,18 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False),
     help="Submit this task (TOML or JSON, a TaskSpec of docs/events.md) unless the log knows it.",
 )
+@click.option(
+    "--instance",
+    help="Name of this control plane among several of the cluster; give it the same one when it is "
+    "started again.  [default: a with --data, host and process with --nats]",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="With --nats: on how many servers a log that is made now is kept.",
+)
 @click.option("--when-nodes", type=int, default=1, show_default=True, help="... at so many nodes.")
 @json_option
 @verbose_option
@@ -47,10 +64,15 @@ def up(
     data: Path | None,
     port: int | None,
     tasks: tuple[str, ...],
+    instance: str | None,
+    replicas: int,
     when_nodes: int,
     as_json: bool,
 ) -> None:
     """Run a control plane for a cluster until it is told to end (Ctrl-C, SIGTERM).
+
+    Start it several times with the same --nats, on different hosts, and one of them leads; the
+    others follow the log and say so, and one takes over when the leader ends, dies or hangs.
 
     Nodes join with: UNICRON_NATS=ADDRESS python -m unicron.worker_shim.agent --cluster CLUSTER
     --node NAME --devices N --run-dir DIR. The address for them is printed (with its password) into
@@ -59,17 +81,29 @@ def up(
 
     Read its log meanwhile with the folder: unicron status --log DATA, unicron replay --log DATA
     --export FILE.
+
+    With --json stdout has a line for each thing that is said: where the addresses are, and then,
+    whenever that changes, the role of this instance and who leads.
     """
     if (url is None) == (data is None):
         raise click.UsageError("give either --nats or --data")
     from unicron.controlplane.runtime.service import serve
     from unicron.controlplane.runtime.taskfile import read_tasks
 
-    specs = read_tasks(list(tasks))
+    work = partial(
+        serve,
+        cluster=cluster,
+        instance=instance or (_own_name() if url is not None else "a"),
+        tasks=read_tasks(list(tasks)),
+        when_nodes=when_nodes,
+        replicas=replicas,
+        tell=_say,
+        changed=_emit_role if as_json else lambda _: None,
+    )
 
     async def run() -> None:
         if url is not None:
-            await serve(url, cluster, tasks=specs, when_nodes=when_nodes, tell=_say)
+            await work(url)
             return
         from unicron.controlplane.runtime.natsserver import NatsServer
 
@@ -77,8 +111,7 @@ def up(
         async with NatsServer(data, cluster, port=port or data_folder.port_of(data)) as server:
             with data_folder.addresses(data, server):
                 emit(_started(cluster, data, as_json=as_json))
-                work = serve(server.url, cluster, tasks=specs, when_nodes=when_nodes, tell=_say)
-                await _beside(server, work)
+                await _beside(server, work(server.url))
 
     mine = data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext()
     with mine, logged_on_stderr():
@@ -87,8 +120,20 @@ def up(
 
 
 def _say(text: str) -> None:
-    """On stderr: with --json there is one document on stdout."""
+    """On stderr: stdout holds addresses, and all of --json."""
     click.echo(text, err=True)
+
+
+def _own_name() -> str:
+    """Of one of several control planes that were given no name: whatever tells them apart."""
+    host = re.sub(r"[^A-Za-z0-9]+", "-", socket.gethostname().partition(".")[0]).strip("-")
+    return f"{host[:40] or 'host'}-{os.getpid()}"
+
+
+def _emit_role(who: "WhoLeads") -> None:
+    import msgspec
+
+    emit(json.dumps({"schema": "unicron.up.role/1", **msgspec.to_builtins(who)}))
 
 
 def _started(cluster: str, data: Path, *, as_json: bool) -> str:

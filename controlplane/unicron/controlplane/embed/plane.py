@@ -15,7 +15,7 @@ import msgspec
 
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.embed.approval import APPROVAL_LIMIT_MAX_S, ApprovingSolver
-from unicron.controlplane.embed.bus import HostBus
+from unicron.controlplane.embed.bus import HostBus, OuterBus
 from unicron.controlplane.embed.failure import surfaced
 from unicron.controlplane.embed.hosting import Hosting
 from unicron.controlplane.embed.scheduler import Scheduler
@@ -23,7 +23,7 @@ from unicron.controlplane.embed.stream import EventStream
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.observer import Observer
-from unicron.controlplane.runtime.ports import Bus, EventLog, Solver
+from unicron.controlplane.runtime.ports import EventLog, Solver
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.events import (
     ConfigError,
@@ -47,16 +47,17 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlPlane:
-    """One control plane, led from this process; enter and leave it in the same task, once.
+    """One control plane in this process; enter and leave it in the same task, once.
 
         async with ControlPlane("prod", nats="nats://…", scheduler=MyScheduler()) as plane:
             await plane.submit(task)
             async for event in plane.events(): ...
 
-    Inside, the cluster is led. What ends that cancels the block and is raised by it as it is:
-    Deposed (another instance leads), InvariantViolated (a bug of ours), LogError and its kinds
-    (the log is broken, another one, or away for good), and whatever ``Scheduler.nodes`` raises.
-    Leaving it stops the workers of the scheduler's nodes and leaves no task, socket or process.
+    Inside, the cluster is led from here, or its log is followed while another instance leads, until
+    that one ends, dies or hangs: `leadership` says so. What ends that cancels the block and is
+    raised by it as it is: InvariantViolated (a bug of ours), LogError and its kinds (the log is
+    broken, another one, or away for good), and whatever ``Scheduler.nodes`` raises. Leaving it
+    stops the workers of the scheduler's nodes and leaves no task, socket or process.
     """
 
     def __init__(
@@ -76,9 +77,10 @@ class ControlPlane:
         such as a MemoryLog; or neither: a private server is started for this process, which keeps
         the log in `data`, or in a temporary folder that goes with it.
 
-        `scheduler`: the host's; without one, nodes run Unicron's agents, at `agents_url`. `solver`:
-        instead of CP-SAT in a child process. `approval_limit_s`: how long Scheduler.approve may
-        take, up to 4 s. `start_limit_s`: how long entering may take.
+        `scheduler`: the host's, which is asked for nodes from when this instance first leads;
+        without one, nodes run Unicron's agents, at `agents_url`. `instance`: another name for each
+        of several on one log. `solver`: instead of CP-SAT in a child process. `approval_limit_s`:
+        how long Scheduler.approve may take, up to 4 s. `start_limit_s`: how long entering may take.
 
         Raises:
             ConfigError: the arguments contradict each other.
@@ -122,7 +124,7 @@ class ControlPlane:
     # --- Coming and going -------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        """Leads once this returns.
+        """Leads once this returns, or follows another instance that does.
 
         Raises:
             ConfigError: there is no server at the address, or none could be started.
@@ -197,13 +199,17 @@ class ControlPlane:
         if self._server is not None:
             group.start_soon(_until_it_ends, self._server)
         group.start_soon(engine.run)
-        await self._leads(engine)
+        await self._ready(engine)
         if observer is not None:
             group.start_soon(observer.run, engine, event_log)
         if hosting is not None:
-            group.start_soon(_outcome, self._host(hosting))
+            group.start_soon(host_bus.run)
+            if engine.leading:
+                group.start_soon(_outcome, self._host(hosting))
+            else:
+                group.start_soon(self._host_once_leading, hosting, engine)
 
-    async def _open_log(self) -> tuple[EventLog, Bus | None]:
+    async def _open_log(self) -> tuple[EventLog, OuterBus | None]:
         if self._given is not None:
             return self._given, None
         # Only here, so that a log in memory needs no NATS.
@@ -227,6 +233,12 @@ class ControlPlane:
         made = tempfile.TemporaryDirectory(prefix="unicron-", ignore_cleanup_errors=True)
         return Path(self._resources.enter_context(made))
 
+    async def _host_once_leading(self, hosting: Hosting, engine: Engine) -> None:
+        """Nodes are offered by one process; when another leads later they stay here."""
+        while not engine.leading:
+            await engine.moved()
+        await _outcome(self._host(hosting))
+
     def _host(self, hosting: Hosting) -> asyncio.Task[None]:
         """Nodes of the host in a task of their own, which what cancels the block doesn't reach:
         workers are stopped in order, however it ends."""
@@ -240,13 +252,14 @@ class ControlPlane:
         self._resources.push_async_callback(close)
         return task
 
-    async def _leads(self, engine: Engine) -> None:
+    async def _ready(self, engine: Engine) -> None:
         with anyio.move_on_after(self._start_limit_s):
-            while not engine.leading:
+            while not (engine.leading or (engine.follows and engine.state.term)):
                 await engine.moved()
             return
+        limit = f"{self._start_limit_s:g} s"
         raise LogUnreachable(
-            f"the control plane of {self.cluster} doesn't lead after {self._start_limit_s:g} s",
+            f"the control plane of {self.cluster} neither leads nor follows after {limit}",
             why="the log could not be read to its end, or not be written",
             fix="check the log's server, or give a larger start_limit_s",
         )
@@ -278,10 +291,10 @@ class ControlPlane:
 
     @property
     def leadership(self) -> Leadership:
-        """Who leads."""
+        """Who leads. `until` looks again whenever that changes, too."""
         engine = self._running
         return Leadership(
-            leading=engine.leading and engine.state.leader == self._instance,
+            leading=engine.leading,
             instance=self._instance,
             leader=engine.state.leader,
             term=engine.state.term,
@@ -293,7 +306,7 @@ class ControlPlane:
 
         Raises:
             ValueError: its name is taken.
-            Deposed: another instance leads.
+            NotLeading: another instance has to be asked.
         """
         return await self._running.submit(task, by)
 
@@ -302,7 +315,7 @@ class ControlPlane:
 
         Raises:
             ValueError: nothing keeps it apart.
-            Deposed: another instance leads.
+            NotLeading: another instance has to be asked.
         """
         return await self._running.give_back(NodeId(node), by, reason)
 

@@ -1,8 +1,9 @@
 """The engine: fold everything in stream order, decide when leading, carry out what follows.
 
-The contract of design §5 is executed here and nowhere else: every instance folds strictly in
-stream order; decisions are appended under the fence, one at a time, and take effect only once
-they were read back; limits, beats and the solver enter as events.
+The contract of one control-plane instance: it folds strictly in stream order, whether it leads or
+not; decisions are appended under the fence, one at a time, and take effect only once they were
+read back; limits, beats and the solver enter as events. Who leads is between `election` (the lease)
+and the log (`LeadershipTaken`); what the leader does is in `duties`.
 """
 
 import logging
@@ -10,57 +11,39 @@ from collections.abc import Callable
 
 import anyio
 
-from unicron.controlplane.core.deadlines import deadlines
-from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.fold import digest, fold
 from unicron.controlplane.core.fold_node import may_return
-from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
-from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
+from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.runtime.clock import SystemClock
+from unicron.controlplane.runtime.duties import STOPPED_MS, Duties
+from unicron.controlplane.runtime.election import Election
+from unicron.controlplane.runtime.following import Follower
+from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.monitor import Monitor
-from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, SolverFailed
+from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver
 from unicron.controlplane.runtime.progress import ProgressWatch
-from unicron.controlplane.runtime.resend import Resender
-from unicron.controlplane.runtime.timers import Timers
-from unicron.controlplane.runtime.unread import Unread
 from unicron.controlplane.runtime.watchman import Watchman
-from unicron.controlplane.runtime.writer import Writer
+from unicron.controlplane.runtime.writer import NotLeading, Refused, Writer
 from unicron.events import (
-    EMPTY_CHAIN,
-    Basis,
+    AnyDecision,
     Beat,
-    DeadlinePassed,
+    Incarnation,
     LeadershipTaken,
     LogUnreachable,
     NodeId,
     NodeReturned,
-    PlanRequested,
-    PlanSolved,
     Recorded,
     Sequence,
     TaskSpec,
     TaskSubmitted,
     Term,
-    UnicronError,
-    extend_chain,
 )
-from unicron.planner.explain import explain
-from unicron.planner.problem import PlanProblem
-from unicron.planner.problem import digest as problem_digest
 
 log = logging.getLogger(__name__)
 
-_TICK_S = 0.05
 _RETRY_S = 1.0
-#: Decisions in a row that left everything as it was: a bug of ours, not to be repeated for ever.
-_VOID_MAX = 20
-
-
-class EngineStuck(UnicronError):
-    """The same decision was void again and again."""
-
-    default_code = "E-ENGINE-STUCK"
+_TAKE_AGAIN_S = 0.05
+_LOOK_S = 0.25
 
 
 class Engine:
@@ -78,8 +61,8 @@ class Engine:
         clock: Clock | None = None,
         strict: bool = False,
     ) -> None:
-        """`strict`: what merely waits without a limit stops it too (simulator, tests)."""
-        self.state = ClusterState()
+        """`strict`: what merely waits without a limit stops it too, and whoever follows looks at
+        every event as well (simulator, tests)."""
         self.monitor = Monitor()
         self.progress = ProgressWatch()
         self._log = event_log
@@ -89,52 +72,58 @@ class Engine:
         self._version = version
         self._on_event = on_event
         self._clock = clock or SystemClock()
-        self._watchman = Watchman(strict=strict)
-        self._unread = Unread()
-        self._chain = EMPTY_CHAIN
-        self._control_seq = 0
-        #: The last entry that stood in the log when this instance began.
-        self._history = Sequence(0)
-        self._timers = Timers()
-        self._waited = (self.state, deadlines(self.state))
-        self._moved = anyio.Event()
-        self._resender = Resender()
-        self._problems: dict[Sequence, PlanProblem] = {}
-        self._writer = Writer(
-            event_log,
-            instance,
-            lambda: self._control_seq,
-            lambda: self.state.term,
-            self._folded,
-            self._clock,
-        )
-        self.leading = False
+        self._strict = strict
+        self._follower = Follower(event_log, Watchman(strict=strict), self._folded)
+        self._life = Incarnation(self._clock.wall_ns())
+        self._election = Election(event_log.lease(), instance, self._life, self._clock)
+        self._pens = 0
+        self._writer: Writer | None = None
+        self._duties: Duties | None = None
 
-    # --- folding --------------------------------------------------------------------------------
+    @property
+    def state(self) -> ClusterState:
+        """What the log says, up to the last event folded."""
+        return self._follower.state
+
+    @property
+    def role(self) -> Role:
+        """What this instance does."""
+        return self._election.role
+
+    @property
+    def leading(self) -> bool:
+        """It decides."""
+        return self._election.role is Role.LEADER
+
+    @property
+    def follows(self) -> bool:
+        """It has folded what there was when it began, and another instance is to lead."""
+        return self._election.waits
+
+    # --- Following --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow the log and lead the cluster. Returns only by being cancelled or by raising.
+        """Follow the log, and lead the cluster whenever it is this instance's turn. Returns only by
+        being cancelled or by raising.
 
         Raises:
             LogError: the log is broken or another one. Nothing was folded past that point.
-            Deposed: another instance leads.
             InvariantViolated: a bug of ours showed in the state; nothing was decided on it.
             NewerLog: a newer version led before; this one must not.
         """
         await self._bus.on_beats(self._on_beat)
-        await self._bus.on_asks(self._resender.asked)
+        await self._bus.on_asks(self._on_ask)
         self._bus.on_connection(self._on_lost, self._on_back)
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._follow)
-            self._history = await self._end_of_log()
-            await self._folded(self._history)
-            self._watchman.on_duty = True
-            self._unread.check()
-            await self._lead()
-            group.start_soon(self._decide)
-            group.start_soon(self._watch)
-            group.start_soon(self._resend)
-            group.start_soon(self._plan)
+        follower = self._follower
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(follower.run)
+                follower.history = await self._end_of_log()
+                await follower.folded(follower.history)
+                follower.watchman.on_duty = self._strict
+                group.start_soon(self._campaign)
+        finally:
+            await self._election.give_back()
 
     async def _end_of_log(self) -> Sequence:
         """The last entry there is. Who begins while the log is away waits for it."""
@@ -145,160 +134,24 @@ class Engine:
                 log.warning("waiting for the log: %s", error)
                 await self._clock.sleep(_RETRY_S)
 
-    async def _follow(self) -> None:
-        tail = self._log.read(1)
-        try:
-            async for recorded in tail:
-                self._take(recorded)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await tail.aclose()
-
-    def _take(self, recorded: Recorded) -> None:
-        before = self.state
-        self.state = fold(before, recorded)
-        self._watchman.folded(before, self.state, recorded)
-        self._unread.taken(recorded)
-        self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
-        if ".control." in recorded.subject:
-            self._control_seq = recorded.seq
-            self._resender.taken(recorded, self.state)
-        envelope = recorded.envelope
-        if envelope is not None and isinstance(envelope.body, PlanRequested):
-            self._problems = {recorded.seq: problem_of(self.state)}
+    def _folded(self, state: ClusterState, recorded: Recorded) -> None:
+        self._election.folded(state.term)
         if self._on_event is not None:
-            self._on_event(self.state, recorded)
-        if recorded.seq >= self._history:  # nobody waits for a part of it
-            self._notify()
-
-    def _notify(self) -> None:
-        moved, self._moved = self._moved, anyio.Event()
-        moved.set()
+            self._on_event(state, recorded)
 
     async def moved(self) -> None:
-        """Wait for the next event to be folded, or for leadership."""
-        await self._moved.wait()
-
-    async def _folded(self, seq: Sequence) -> None:
-        while self.state.seq < seq:
-            await self._moved.wait()
-
-    # --- leading --------------------------------------------------------------------------------
-
-    async def _lead(self) -> None:
-        body = LeadershipTaken(
-            cluster=self._log.cluster,
-            instance=self._instance,
-            logic_version=LOGIC_VERSION,
-            fold_version=FOLD_VERSION,
-            version=self._version,
-        )
-        seq = await self._writer.write(body)
-        assert seq is not None
-        self._writer.term = Term(seq)
-        self.monitor.grace(self._now_ms())
-        self._timers.restart()
-        self.leading = True
-        self._notify()
-        log.info("leading cluster %s since #%d", self._log.cluster, seq)
-
-    def _basis(self) -> Basis:
-        return Basis(
-            decided_at=self.state.seq,
-            chain=self._chain.hex(),
-            state_digest=digest(self.state),
-            logic_version=LOGIC_VERSION,
-        )
-
-    async def _decide(self) -> None:
-        void = 0
-        while True:
-            moved = self._moved
-            at = self.state
-            verdict = decide(at)
-            if verdict is None:
-                self._watchman.rests(at)
-                await moved.wait()
-                continue
-            self._watchman.decides(at, verdict)
-            was_void = self.state.void
-            await self._write(verdict, at)
-            void = void + 1 if self.state.void > was_void else 0
-            if void > _VOID_MAX:
-                raise EngineStuck(
-                    f"{type(verdict.body).__name__} was void {void} times in a row",
-                    why="the decision doesn't apply to the state it was made on",
-                    fix="report it with the log: this is a bug",
-                )
-
-    async def _write(self, verdict: Verdict, at: ClusterState) -> None:
-        # Between deciding and holding the pen an input may have been written: decide again then.
-        await self._writer.write(
-            verdict.body,
-            cause=verdict.cause,
-            incident=verdict.incident,
-            decided=self._basis,
-            still=lambda: self.state is at or decide(self.state) == verdict,
-        )
-
-    async def submit(self, spec: TaskSpec, by: str) -> Sequence:
-        """Hand in a task; its sequence once it is durable. ValueError if its name is taken."""
-        seq = await self._writer.write(
-            TaskSubmitted(spec=spec, by=by), still=lambda: spec.task not in self.state.tasks
-        )
-        if seq is None:
-            raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
-        return seq
-
-    async def give_back(self, node: NodeId, by: str, reason: str) -> Sequence:
-        """An operator returns an isolated node; its sequence. ValueError if there is nothing that
-        keeps it or one of its devices apart."""
-        seq = await self._writer.write(
-            NodeReturned(node=node, by=by, reason=reason), still=lambda: self._is_apart(node)
-        )
-        if seq is None:
-            raise ValueError(f"nothing keeps {node} apart: there is nothing to give back")
-        return seq
-
-    def _is_apart(self, node: NodeId) -> bool:
-        known = self.state.nodes.get(node)
-        return known is not None and may_return(known)
-
-    # --- limits, beats, orders, plans -----------------------------------------------------------
-
-    async def _watch(self) -> None:
-        """Turn silence and expired limits into events."""
-        last = self._now_ms()
-        while True:
-            await self._clock.sleep(_TICK_S)
-            now = self._now_ms()
-            if now - last > 1000:  # we were stopped or blocked ourselves: blame nobody for it
-                self.monitor.grace(now)
-                self.progress.restart()
-            last = now
-            if (alarm := self._unread.due()) is not None:
-                await self._writer.write(alarm)
-            for opinion in self.monitor.opinions(self.state, now):
-                await self._writer.write(opinion)
-            for seen in self.progress.opinions(self.state, now):
-                await self._writer.write(seen)
-            self._timers.update(self._waits(), now)
-            for key, limit in self._timers.due(now):
-                await self._writer.write(
-                    DeadlinePassed(key=key, limit_ms=limit),
-                    still=lambda key=key: key in self._waits(),  # type: ignore[misc]
-                )
-
-    def _waits(self) -> dict[str, int]:
-        """The limits of the newest state, worked out once for each."""
-        if self._waited[0] is not self.state:
-            self._waited = (self.state, deadlines(self.state))
-        return self._waited[1]
+        """Wait for the next event to be folded, or for a change of leadership."""
+        await self._follower.moved.wait()
 
     def _on_beat(self, beat: Beat) -> None:
         self.monitor.heard(beat, self._now_ms())
         self.progress.heard(beat, self._now_ms())
-        self._resender.heard(beat, self.state, self._now_ms())
+        if self.leading:
+            self._follower.resender.heard(beat, self.state, self._now_ms())
+
+    def _on_ask(self, name: str) -> None:
+        if self.leading:
+            self._follower.resender.asked(name)
 
     def _on_lost(self) -> None:
         self.monitor.grace(self._now_ms())
@@ -306,72 +159,143 @@ class Engine:
     def _on_back(self) -> None:
         self.monitor.grace(self._now_ms())
         self.progress.restart()
-        self._timers.restart()
+        if self._duties is not None:
+            self._duties.timers.restart()
 
-    async def _resend(self) -> None:
-        """Say again what may not have been heard."""
+    # --- Leading ----------------------------------------------------------------------------------
+
+    async def _campaign(self) -> None:
+        """Wait for our turn, lead, step down; again and again."""
         while True:
-            await self._clock.sleep(_TICK_S)
-            for seq in self._resender.due(self.state, self._now_ms()):
-                recorded = self._resender.recent(seq) or await self._from_log(seq)
-                if recorded is not None:
-                    await self._bus.resend(recorded)
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(self._keep_warm)
+                await self._election.won(self._follower.notify)
+                waiting.cancel_scope.cancel()
+            self._follower.unread.check()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._election.keep, group.cancel_scope.cancel)
+                group.start_soon(self._lead)
+            self._step_down()
 
-    async def _from_log(self, seq: Sequence) -> Recorded | None:
-        try:
-            return await self._log.get(seq)
-        except LogUnreachable:
-            return None  # nobody could hear it either; a second later again
-
-    async def _plan(self) -> None:
-        """Have the solver answer each request, once."""
-        await self._solver.warm()
+    async def _keep_warm(self) -> None:
+        """Whoever follows hears beats, too; but who was stopped has heard nobody meanwhile."""
+        last = self._now_ms()
         while True:
-            moved = self._moved
-            request = self.state.plan.request
-            if not request or self.state.plan.answer or request not in self._problems:
-                await moved.wait()
+            await self._clock.sleep(_LOOK_S)
+            now = self._now_ms()
+            if now - last > STOPPED_MS:
+                self.progress.restart()
+            last = now
+            self.progress.forget(self.state)
+
+    async def _lead(self) -> None:
+        follower = self._follower
+        follower.watchman.on_duty = True
+        writer = await self._take_leadership()
+        self._writer = writer
+        self._duties = Duties(
+            follower,
+            writer,
+            self._log,
+            self._bus,
+            self._solver,
+            self.monitor,
+            self.progress,
+            self._clock,
+        )
+        self.monitor.grace(self._now_ms())
+        self.progress.begin()
+        self._election.leads(writer.term)
+        follower.notify()
+        log.info("leading cluster %s since #%d", self._log.cluster, writer.term)
+        await self._duties.run(self._election.refused)
+
+    async def _take_leadership(self) -> Writer:
+        """Write that we lead, and read it back. Whoever was quicker with something else is folded
+        first: the lease is ours meanwhile, or this is cancelled."""
+        body = LeadershipTaken(
+            cluster=self._log.cluster,
+            instance=self._instance,
+            logic_version=LOGIC_VERSION,
+            fold_version=FOLD_VERSION,
+            version=self._version,
+        )
+        follower = self._follower
+        while True:
+            writer = self._pen()
+            try:
+                seq = await writer.write(body)
+            except Refused as refused:
+                await follower.folded(refused.seq)
+                await self._clock.sleep(_TAKE_AGAIN_S)
                 continue
-            problem = self._problems.pop(request)
-            answer = await self._solve(request, problem)
-            await self._writer.write(
-                answer,
-                cause=(request,),
-                still=lambda: self.state.plan.request == request,  # noqa: B023
-            )
-            await self._solver.warm()
+            assert seq is not None
+            writer.term = Term(seq)
+            return writer
 
-    async def _solve(self, request: Sequence, problem: PlanProblem) -> PlanSolved:
-        start = self._clock.monotonic_ns()
-        digested = problem_digest(problem)
-        try:
-            plan = await self._solver.solve(problem)
-        except SolverFailed as error:
-            log.warning("no plan for #%d: %s", request, error)
-            return PlanSolved(
-                request=request,
-                problem_digest=digested,
-                source="cpsat",
-                value=0,
-                waf_milli=0,
-                allocations=(),
-                error=str(error),
-                took_ms=self._since_ms(start),
-            )
-        return PlanSolved(
-            request=request,
-            problem_digest=digested,
-            source=plan.source,
-            value=plan.value_gflops_milli,
-            waf_milli=plan.waf_milli,
-            allocations=allocations_of(plan),
-            statistics=plan.statistics,
-            explanation=explain(problem, plan),
-            took_ms=self._since_ms(start),
+    def _pen(self) -> Writer:
+        follower = self._follower
+        self._pens += 1
+        return Writer(
+            self._log,
+            self._instance,
+            Incarnation(self._life if self._pens == 1 else self._clock.wall_ns()),
+            lambda: follower.control_seq,
+            lambda: follower.state.term,
+            follower.folded,
+            self._clock,
         )
 
-    def _since_ms(self, start_ns: int) -> int:
-        return (self._clock.monotonic_ns() - start_ns) // 1_000_000
+    def _step_down(self) -> None:
+        led, self._duties = self._duties, None
+        self._writer = None
+        self._follower.watchman.on_duty = self._strict
+        if led is not None:
+            state = self.state
+            log.warning(
+                "no longer leading cluster %s: %s leads since #%d, and this instance follows",
+                self._log.cluster,
+                state.leader,
+                state.term,
+            )
+            self._follower.notify()
+
+    # --- What operators ask -----------------------------------------------------------------------
+
+    async def submit(self, spec: TaskSpec, by: str) -> Sequence:
+        """Hand in a task; its sequence once it is durable. ValueError if its name is taken,
+        NotLeading if another instance has to be asked."""
+        seq = await self._write(
+            TaskSubmitted(spec=spec, by=by), lambda: spec.task not in self.state.tasks
+        )
+        if seq is None:
+            raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
+        return seq
+
+    async def give_back(self, node: NodeId, by: str, reason: str) -> Sequence:
+        """An operator returns an isolated node; its sequence. ValueError if there is nothing that
+        keeps it or one of its devices apart, NotLeading if another instance has to be asked."""
+        seq = await self._write(
+            NodeReturned(node=node, by=by, reason=reason), lambda: self._is_apart(node)
+        )
+        if seq is None:
+            raise ValueError(f"nothing keeps {node} apart: there is nothing to give back")
+        return seq
+
+    async def _write(self, body: AnyDecision, still: Callable[[], bool]) -> Sequence | None:
+        if not self.leading or self._writer is None:
+            state = self.state
+            who = f"{state.leader} leads since #{state.term}" if state.term else "nobody leads yet"
+            raise NotLeading(
+                f"this instance of cluster {self._log.cluster}'s control plane doesn't lead",
+                why=who,
+                fix="ask the one that leads, or wait until this one does",
+            )
+        return await self._writer.write(body, still=still)
+
+    def _is_apart(self, node: NodeId) -> bool:
+        known = self.state.nodes.get(node)
+        return known is not None and may_return(known)
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000

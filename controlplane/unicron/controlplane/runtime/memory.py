@@ -13,6 +13,7 @@ from itertools import count
 from typing import Self
 
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Outcome, Unknown
+from unicron.controlplane.runtime.ports import Hold
 from unicron.events import Beat, LogBroken, Recorded, Sequence, record, subjects
 
 _births = count(1)
@@ -27,8 +28,8 @@ class AckLoss(Enum):
 
 
 class MemoryStream:
-    """One cluster's entries. `clock_ns`: the server's wall clock. `window_ns`: how long it knows
-    an id again; None: for ever."""
+    """One cluster's entries, and its lease. `clock_ns`: the server's wall clock. `window_ns`: how
+    long it knows an id again; None: for ever. `lease_ms`: how long a leader may be silent."""
 
     def __init__(
         self,
@@ -36,10 +37,13 @@ class MemoryStream:
         *,
         clock_ns: Callable[[], int] = time.time_ns,
         window_ns: int | None = None,
+        lease_ms: int = 2000,
     ) -> None:
         subjects.check_cluster(cluster)
         self.cluster = cluster
         self.birth = f"memory-{next(_births)}"
+        self.hold = Hold()
+        self.lease_ms = lease_ms
         self.entries: list[Recorded] = []
         self._ids: dict[str, int] = {}
         self._seq_ids: list[str] = []
@@ -127,10 +131,36 @@ class MemoryStream:
         """Sequence of the last entry of the control tree."""
         return self._last_control
 
+    def put_lease(self, holder: str, after: Hold) -> Hold | None:
+        """The lease changes hands, unless it did already."""
+        if self.hold.revision != after.revision:
+            return None
+        self.hold = Hold(holder, after.revision + 1)
+        return self.hold
+
     def watch(self, event: asyncio.Event) -> Callable[[], None]:
         """Set `event` on every entry. Returns what ends that."""
         self._watchers[event] = None
         return lambda: self._watchers.pop(event, None)
+
+
+class MemoryLease:
+    """Lease on a MemoryStream, for all instances on it."""
+
+    def __init__(self, stream: MemoryStream) -> None:
+        self._stream = stream
+
+    @property
+    def limit_ms(self) -> int:
+        return self._stream.lease_ms
+
+    async def look(self) -> Hold:
+        await asyncio.sleep(0)
+        return self._stream.hold
+
+    async def put(self, holder: str, after: Hold) -> Hold | None:
+        await asyncio.sleep(0)
+        return self._stream.put_lease(holder, after)
 
 
 class MemoryTail:
@@ -220,6 +250,9 @@ class MemoryLog:
 
     async def birth(self) -> str:
         return self.stream.birth
+
+    def lease(self) -> MemoryLease:
+        return MemoryLease(self.stream)
 
     async def close(self) -> None:
         for tail in list(self._tails):

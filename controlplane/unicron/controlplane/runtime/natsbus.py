@@ -1,13 +1,23 @@
 """What goes over NATS beside the log: heartbeats, questions, orders said again. Nothing of it is
 stored, and all of it may be lost."""
 
+import contextlib
 from collections.abc import Callable
 
 from nats import errors as nats_errors
 from nats.aio.msg import Msg
 
 from unicron.controlplane.runtime.jetstream import Connection
-from unicron.events import Beat, DecodeError, NodeId, Recorded, TaskId, decode_beat, subjects
+from unicron.events import (
+    Beat,
+    DecodeError,
+    NodeId,
+    Recorded,
+    TaskId,
+    decode_beat,
+    encode_beat,
+    subjects,
+)
 
 
 class NatsBus:
@@ -45,6 +55,12 @@ class NatsBus:
 
     def on_connection(self, lost: Callable[[], None], back: Callable[[], None]) -> None:
         self._connection.listen(lost, back)
+
+    async def send_beat(self, beat: Beat) -> None:
+        """Say a heartbeat of a node that lives in this process. It may get lost."""
+        subject = subjects.beat(self._cluster, beat.node)
+        with contextlib.suppress(nats_errors.Error, OSError):
+            await self._connection.client.publish(subject, encode_beat(beat))
 
     async def resend(self, decision: Recorded) -> bool:
         """Say a durable decision again as the server does: the raw bytes, with these headers."""

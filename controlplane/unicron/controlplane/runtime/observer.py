@@ -151,8 +151,12 @@ class Observer:
 
     def _notice(self) -> None:
         """Does this instance lead by now?"""
-        if self._engine is not None and self._engine.leading and not self._leading:
+        if self._engine is None or self._engine.leading == self._leading:
+            return
+        if self._engine.leading:
             self._lead()
+        else:
+            self._leading = False
 
     async def _look(self) -> None:
         """How late the loop comes to what is due, and whether this instance leads."""
@@ -179,6 +183,7 @@ class Observer:
         gauges: dict[str, tuple[str, Callable[[], int]]] = {
             names.WAF_NOW: ("GFLOP/s", lambda: measures.waf_now(engine.state)),
             names.WAF_BEST: ("GFLOP/s", lambda: measures.waf_best(engine.state)),
+            names.LEADING: ("1", lambda: int(engine.leading)),
             names.LOG_LAG: ("{event}", lambda: self._log_lag),
             names.SPOOL_DEPTH: ("{fact}", lambda: sum(spools())),
             names.SPOOL_DEEPEST: ("{fact}", lambda: max(spools(), default=0)),

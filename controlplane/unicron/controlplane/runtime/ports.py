@@ -1,10 +1,11 @@
-"""What the runtime needs from the world: a clock, an event log and a bus beside it, a planner.
+"""What the runtime needs from the world: a clock, an event log with a lease and a bus beside it, a
+planner.
 
 `clock`, `memory`, `jetstream`, `natsbus` and `solver` provide it; the simulator has its own.
 """
 
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from unicron.controlplane.runtime.outcomes import Outcome
 from unicron.events import Beat, Recorded, Sequence
@@ -61,6 +62,37 @@ class Tail(Protocol):
         ...
 
 
+class Hold(NamedTuple):
+    """The lease as its keeper shows it. `holder`: "" if it was given back, or nobody ever had it.
+    `revision`: another one after every change; 0 if there is none."""
+
+    holder: str = ""
+    revision: int = 0
+
+
+class Lease(Protocol):
+    """Says who should lead the cluster. Only a hint: the fence of the log decides.
+
+    Its keeper knows no time. Whoever looks and sees nothing change for `limit_ms` of its own clock
+    may take it. All raise LogUnreachable if there is no answer; what was asked for may have been
+    done or not.
+    """
+
+    @property
+    def limit_ms(self) -> int:
+        """How long a holder may be silent."""
+        ...
+
+    async def look(self) -> Hold:
+        """As it is now."""
+        ...
+
+    async def put(self, holder: str, after: Hold) -> Hold | None:
+        """It is `holder`'s from now on ("": nobody's), unless it isn't as `after` says any more:
+        None then. The holder itself renews it with this."""
+        ...
+
+
 class EventLog(Protocol):
     """One cluster's log. Cancelling an append leaves its outcome unknown; everything else can be
     cancelled freely. All but append and resolve raise LogUnreachable if there is no answer."""
@@ -109,6 +141,10 @@ class EventLog(Protocol):
 
     async def birth(self) -> str:
         """What tells this log from any other, also from a later one of the same name."""
+        ...
+
+    def lease(self) -> Lease:
+        """The lease of the cluster, kept where the log is."""
         ...
 
     async def close(self) -> None:

@@ -85,9 +85,16 @@ class ProgressWatch:
         self._pace.clear()
         self._compared.clear()
 
+    def begin(self) -> None:
+        """We lead from here on: nobody knows what came of what we said in an earlier term."""
+        self._told.clear()
+        self._compared.clear()
+        for seen in self._seen.values():
+            seen.slow = False
+
     def opinions(self, state: ClusterState, now: int) -> list[TaskStalled | WorkerSlow]:
         """Changes of opinion that are due."""
-        self._forget(state)
+        self.forget(state)
         found: list[TaskStalled | WorkerSlow] = []
         for task in sorted(state.tasks.values(), key=lambda t: t.submitted):
             members = self._members(task, now)
@@ -101,7 +108,8 @@ class ProgressWatch:
             found += self._slow(task, members)
         return found
 
-    def _forget(self, state: ClusterState) -> None:
+    def forget(self, state: ClusterState) -> None:
+        """Drop what is known of workers that are gone."""
         if self._workers is state.workers:
             return
         self._workers = state.workers

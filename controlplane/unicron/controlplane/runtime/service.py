@@ -6,27 +6,49 @@ The log's address comes by the environment because it may hold a password.
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 
 import anyio
+import msgspec
 import setproctitle
 
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
+from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
-from unicron.events import ConfigError, TaskSpec, UnicronError
+from unicron.controlplane.runtime.writer import NotLeading
+from unicron.events import ConfigError, TaskSpec, Term, UnicronError
 from unicron.worker_shim.process import die_with_parent
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class WhoLeads(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads the cluster, and what this instance does."""
+
+    role: Role
+    instance: str
+    leader: str
+    term: Term
+
+    def text(self, cluster: str) -> str:
+        """For people."""
+        if self.role is Role.LEADER:
+            return f"control plane {self.leader} leads cluster {cluster}"
+        return f"following; control/{self.leader} leads since #{self.term}"
 
 
 def version() -> str:
@@ -41,16 +63,26 @@ async def serve(
     instance: str = "a",
     tasks: tuple[TaskSpec, ...] = (),
     when_nodes: int = 1,
+    replicas: int = 1,
     tell: Callable[[str], object] = log.info,
+    changed: Callable[["WhoLeads"], object] = lambda _: None,
 ) -> None:
-    """Lead the cluster until SIGTERM or SIGINT; `tell` hears of the signal and of leadership.
-    Tasks that the log doesn't know yet are submitted once `when_nodes` nodes are healthy. Raises
-    UnicronError; leaves nothing behind either way."""
+    """Follow the cluster's log, and lead when it is this instance's turn, until SIGTERM or SIGINT;
+    `tell` hears of the signal and of every change of leadership, `changed` of the latter alone.
+    Whoever leads submits the tasks that the log doesn't know yet, once `when_nodes` nodes are
+    healthy. `replicas`: on how many servers a log that is made is kept. Raises UnicronError; leaves
+    nothing behind either way."""
+    if not _NAME.fullmatch(instance):
+        raise ConfigError(
+            f"{instance!r} can't be the name of a control plane",
+            fix="use 1 to 64 letters, digits, - and _",
+            code="E-CONFIG-INSTANCE",
+        )
     connection = await connect(url, name=f"control/{instance}")
     solver = ChildSolver()
     observer: Observer | None = None
     try:
-        event_log = await JetStreamLog.open(connection, cluster)
+        event_log = await JetStreamLog.open(connection, cluster, replicas=replicas)
         bus = NatsBus(connection, cluster)
         observer = Observer.configured(
             cluster=cluster,
@@ -68,7 +100,7 @@ async def serve(
         )
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signal, group.cancel_scope, tell)
-            group.start_soon(_say_leading, engine, cluster, tell)
+            group.start_soon(_say_who_leads, engine, instance, tell, changed)
             group.start_soon(engine.run)
             group.start_soon(_submit, engine, tasks, when_nodes)
             if observer is not None:
@@ -90,18 +122,35 @@ async def _until_signal(scope: anyio.CancelScope, tell: Callable[[str], object])
             return
 
 
-async def _say_leading(engine: Engine, cluster: str, tell: Callable[[str], object]) -> None:
-    while not engine.leading:
+async def _say_who_leads(
+    engine: Engine,
+    instance: str,
+    tell: Callable[[str], object],
+    changed: Callable[[WhoLeads], object],
+) -> None:
+    said = None
+    while True:
+        state = engine.state
+        if state.term and (engine.leading or engine.follows):
+            role = Role.LEADER if engine.leading else Role.FOLLOWER
+            now = WhoLeads(role=role, instance=instance, leader=state.leader, term=state.term)
+            if now != said:
+                said = now
+                tell(now.text(state.cluster))
+                changed(now)
         await engine.moved()
-    tell(f"control plane {engine.state.leader} leads cluster {cluster}")
 
 
 async def _submit(engine: Engine, tasks: tuple[TaskSpec, ...], when_nodes: int) -> None:
-    while not engine.leading or _healthy(engine.state) < when_nodes:
+    left = {spec.task: spec for spec in tasks}
+    while left:
+        left = {name: spec for name, spec in left.items() if name not in engine.state.tasks}
+        if engine.leading and _healthy(engine.state) >= when_nodes and left:
+            spec = next(iter(left.values()))
+            with contextlib.suppress(NotLeading, ValueError):  # whoever leads now has it too
+                await engine.submit(spec, by="operator")
+                continue
         await engine.moved()
-    for spec in tasks:
-        if spec.task not in engine.state.tasks:
-            await engine.submit(spec, by="operator")
 
 
 def _healthy(state: ClusterState) -> int:
@@ -112,7 +161,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Entry of the process; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m unicron.controlplane.runtime.service")
     parser.add_argument("--cluster", required=True)
-    parser.add_argument("--instance", default="a")
+    parser.add_argument("--instance", default="a", help="one name for each of several")
+    parser.add_argument("--replicas", type=int, default=1, help="servers that keep a new log")
     parser.add_argument("--task", action="append", default=[], help="task file (TOML or JSON)")
     parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
     parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
@@ -134,6 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
                 instance=given.instance,
                 tasks=tasks,
                 when_nodes=given.when_nodes,
+                replicas=given.replicas,
             )
 
         anyio.run(run)

@@ -25,23 +25,37 @@ from unicron.events import (
 _RETRY_S = 0.1
 
 
-class Deposed(UnicronError):
-    """Another instance wrote under the control tree: this one does not lead any more."""
+class NotLeading(UnicronError):
+    """Another instance leads, or nobody does yet: nothing was written here."""
 
-    default_code = "E-DEPOSED"
+    default_code = "E-NOT-LEADING"
+
+
+class Refused(NotLeading):
+    """The fence held: another one wrote `seq` under the control tree."""
+
+    def __init__(self, seq: Sequence) -> None:
+        super().__init__(
+            "this instance no longer leads",
+            why=f"another one wrote #{seq} under the control tree",
+            fix="ask the one that leads: `unicron status` says which",
+        )
+        self.seq = seq
 
 
 class Writer:
-    """Numbers, encodes and appends the events of one control-plane instance.
+    """Numbers, encodes and appends what an instance writes in one leadership.
 
-    `fence` gives the last control sequence folded, `leading` the term folded last; `read_back`
-    waits until a sequence is folded.
+    `incarnation` is another one each time, so that what was refused or is still on its way leaves
+    no gap in the numbers. `fence` gives the last control sequence folded, `leading` the term folded
+    last; `read_back` waits until a sequence is folded.
     """
 
     def __init__(
         self,
         log: EventLog,
         instance: str,
+        incarnation: Incarnation,
         fence: Callable[[], int],
         leading: Callable[[], Term],
         read_back: Callable[[Sequence], Awaitable[None]],
@@ -53,7 +67,7 @@ class Writer:
         self._read_back = read_back
         self._clock = clock
         self._who = f"control/{instance}"
-        self._incarnation = Incarnation(clock.wall_ns())
+        self._incarnation = incarnation
         self._counter = 0
         self._pen = anyio.Lock()
         self.term = Term(0)
@@ -71,12 +85,12 @@ class Writer:
         free, that it isn't wanted any more. `decided` gives the basis, at that moment too.
 
         Raises:
-            Deposed: another instance has written; nothing of ours was stored.
+            NotLeading: another instance has written; nothing of ours was stored.
         """
         async with self._pen:
             # Whoever has folded another's leadership has a fresh fence, but nothing to say.
             if self.term and self._leading() != self.term:
-                raise _deposed(self._leading())
+                raise Refused(Sequence(self._leading()))
             if not still():
                 return None
             self._counter += 1
@@ -109,16 +123,8 @@ class Writer:
                 case Accepted(seq=seq):
                     return seq
                 case Conflict(last_seq=last):
-                    raise _deposed(last)
+                    raise Refused(last)
             await self._clock.sleep(_RETRY_S)
-
-
-def _deposed(seq: int) -> Deposed:
-    return Deposed(
-        "this instance no longer leads",
-        why=f"another one wrote #{seq} under the control tree",
-        fix="run one control plane for each cluster; this one ends",
-    )
 
 
 def subject_of(cluster: str, body: object) -> str:

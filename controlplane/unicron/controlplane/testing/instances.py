@@ -10,8 +10,8 @@ import anyio
 from unicron.controlplane.core.invariants import Violation
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.outcomes import Outcome, Unknown
-from unicron.controlplane.runtime.ports import Solver
-from unicron.controlplane.runtime.writer import Deposed
+from unicron.controlplane.runtime.ports import Hold, Solver
+from unicron.controlplane.runtime.writer import NotLeading
 from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
 from unicron.events import Beat, LogUnreachable, Recorded, Sequence, subjects
@@ -36,6 +36,7 @@ class Instance:
         *,
         skew_ns: int,
         on_end: Callable[["Instance", str, tuple[Violation, ...]], None],
+        lease_link: Link | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._server = server
@@ -51,7 +52,7 @@ class Instance:
         self._asks: list[Callable[[str], None]] = []
         self._lost: list[Callable[[], None]] = []
         self._back: list[Callable[[], None]] = []
-        self.name, self.link = name, link
+        self.name, self.link, self.lease_link = name, link, lease_link
         self.alive = True
         self.engine = Engine(
             _Log(self, server),
@@ -101,7 +102,7 @@ class Instance:
         """An operator asks it for something; whether that comes to anything shows in the log."""
 
         async def asked() -> None:
-            with contextlib.suppress(ValueError, Deposed):
+            with contextlib.suppress(ValueError, NotLeading):
                 await ask(self.engine)
 
         task = self._loop.create_task(asked())
@@ -119,6 +120,8 @@ class Instance:
     def cut(self) -> None:
         """No connection to the log."""
         self.link.cut()
+        if self.lease_link is not None:
+            self.lease_link.cut()
         for lost in self._lost:
             lost()
 
@@ -126,6 +129,8 @@ class Instance:
         if not self.alive or self.link.up:
             return
         self.link.mend()
+        if self.lease_link is not None:
+            self.lease_link.mend()
         for tail in self._tails:
             tail.reread()
         for back in self._back:
@@ -142,6 +147,10 @@ class Instance:
             self._crash_in -= 1
             if self._crash_in < 0:
                 self.crash()
+        await self.running()
+
+    async def running(self) -> None:
+        """Wait while it is stopped."""
         await self._running.wait()
 
     # --- Clock --------------------------------------------------------------------------------
@@ -182,8 +191,6 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException) -> str:
-    if isinstance(error, Deposed):
-        return "deposed"
     if isinstance(error, LogUnreachable):
         return "no log"
     return f"bug: {type(error).__name__}: {error}"
@@ -240,6 +247,9 @@ class _Log:
     async def birth(self) -> str:
         return await self._ask(lambda: self._server.stream.birth)
 
+    def lease(self) -> "_Lease":
+        return _Lease(self._owner, self._server)
+
     async def close(self) -> None:
         """The connection is the instance's."""
 
@@ -247,6 +257,37 @@ class _Log:
         await self._owner.door()
         try:
             return await self._owner.link.request(work, _ATTEMPT_S)
+        except TimeoutError:
+            raise LogUnreachable("no answer from the log", fix="wait") from None
+
+
+class _Lease:
+    """Lease of one instance. With a link of its own it may be late or lost like everything else;
+    without one it costs no time, so that an instance alone runs as if there were no lease."""
+
+    def __init__(self, owner: Instance, server: Server) -> None:
+        self._owner, self._stream = owner, server.stream
+
+    @property
+    def limit_ms(self) -> int:
+        return self._stream.lease_ms
+
+    async def look(self) -> Hold:
+        return await self._ask(lambda: self._stream.hold)
+
+    async def put(self, holder: str, after: Hold) -> Hold | None:
+        return await self._ask(lambda: self._stream.put_lease(holder, after))
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        owner = self._owner
+        if not owner.link.up:
+            raise LogUnreachable("no answer from the log", fix="wait")
+        if owner.lease_link is None:
+            await owner.running()
+            return work()
+        await owner.door()
+        try:
+            return await owner.lease_link.request(work, self.limit_ms / 2000)
         except TimeoutError:
             raise LogUnreachable("no answer from the log", fix="wait") from None
 

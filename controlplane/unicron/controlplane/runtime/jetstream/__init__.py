@@ -10,7 +10,16 @@ from unicron.controlplane.runtime.jetstream.connection import (
     NoAnswer,
     connect,
 )
+from unicron.controlplane.runtime.jetstream.lease import JetStreamLease
 from unicron.controlplane.runtime.jetstream.log import JetStreamLog
 from unicron.controlplane.runtime.jetstream.tail import JetStreamTail
 
-__all__ = ["ApiRefused", "Connection", "JetStreamLog", "JetStreamTail", "NoAnswer", "connect"]
+__all__ = [
+    "ApiRefused",
+    "Connection",
+    "JetStreamLease",
+    "JetStreamLog",
+    "JetStreamTail",
+    "NoAnswer",
+    "connect",
+]

@@ -15,6 +15,7 @@ from unicron.controlplane.runtime.jetstream.connection import (
     NoAnswer,
     connect,
 )
+from unicron.controlplane.runtime.jetstream.lease import JetStreamLease
 from unicron.controlplane.runtime.jetstream.stream import (
     StreamInfo,
     ensure_stream,
@@ -76,6 +77,7 @@ class JetStreamLog:
         self._stream = subjects.stream_name(cluster)
         self._control = subjects.control_tree(cluster)
         self._birth = info.birth
+        self._replicas = info.config.num_replicas
         self._attempt_s = attempt_s
         self._limit_s = limit_s
         self._fenced_append = asyncio.Lock()  # pipelined, the fence would not be one
@@ -247,6 +249,9 @@ class JetStreamLog:
 
     async def birth(self) -> str:
         return self._birth
+
+    def lease(self) -> JetStreamLease:
+        return JetStreamLease(self.connection, self._cluster, replicas=self._replicas)
 
     async def check_reaches(self, from_seq: int) -> None:
         """LogMismatch if the stream was born anew, LogBroken unless `from_seq` is in it or next."""

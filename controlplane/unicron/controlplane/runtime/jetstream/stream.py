@@ -58,6 +58,7 @@ class _FoundConfig(StreamConfig, frozen=True, kw_only=True):
     allow_direct: bool = False
     allow_atomic: bool = False
     duplicate_window: int = 0
+    num_replicas: int = 1
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):

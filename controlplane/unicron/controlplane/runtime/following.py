@@ -1,0 +1,106 @@
+"""Following the log: every instance folds everything, in strict order, whether it leads or not."""
+
+from collections.abc import Callable
+
+import anyio
+
+from unicron.controlplane.core.deadlines import deadlines
+from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.problem import problem_of
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.verdict import LOGIC_VERSION
+from unicron.controlplane.runtime.ports import EventLog
+from unicron.controlplane.runtime.resend import Resender
+from unicron.controlplane.runtime.unread import Unread
+from unicron.controlplane.runtime.watchman import Watchman
+from unicron.events import (
+    EMPTY_CHAIN,
+    Basis,
+    PlanRequested,
+    Recorded,
+    Sequence,
+    extend_chain,
+)
+from unicron.planner.problem import PlanProblem
+
+
+class Follower:
+    """What one instance knows of the log, and waits for. `on_event` is called after each fold."""
+
+    def __init__(
+        self,
+        event_log: EventLog,
+        watchman: Watchman,
+        on_event: Callable[[ClusterState, Recorded], None],
+    ) -> None:
+        self.state = ClusterState()
+        #: Sequence of the last event of the control tree: the fence.
+        self.control_seq = 0
+        #: The last entry that stood in the log when this instance began.
+        self.history = Sequence(0)
+        self.watchman = watchman
+        self.unread = Unread()
+        self.resender = Resender()
+        #: What the open request is about, by its sequence.
+        self.problems: dict[Sequence, PlanProblem] = {}
+        self._log = event_log
+        self._on_event = on_event
+        self._chain = EMPTY_CHAIN
+        self._waited = (self.state, deadlines(self.state))
+        self._moved = anyio.Event()
+
+    async def run(self) -> None:
+        """Fold until cancelled. Raises LogError: nothing was folded past that point."""
+        tail = self._log.read(1)
+        try:
+            async for recorded in tail:
+                self._take(recorded)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await tail.aclose()
+
+    def _take(self, recorded: Recorded) -> None:
+        before = self.state
+        self.state = fold(before, recorded)
+        self.watchman.folded(before, self.state, recorded)
+        self.unread.taken(recorded)
+        self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
+        if ".control." in recorded.subject:
+            self.control_seq = recorded.seq
+            self.resender.taken(recorded, self.state)
+        envelope = recorded.envelope
+        if envelope is not None and isinstance(envelope.body, PlanRequested):
+            self.problems = {recorded.seq: problem_of(self.state)}
+        self._on_event(self.state, recorded)
+        if recorded.seq >= self.history:  # nobody waits for a part of it
+            self.notify()
+
+    def notify(self) -> None:
+        """Something has changed that others wait for."""
+        moved, self._moved = self._moved, anyio.Event()
+        moved.set()
+
+    @property
+    def moved(self) -> anyio.Event:
+        """Is set with the next event that is folded, or with the next change of leadership."""
+        return self._moved
+
+    async def folded(self, seq: Sequence) -> None:
+        """Wait until this entry is folded."""
+        while self.state.seq < seq:
+            await self._moved.wait()
+
+    def basis(self) -> Basis:
+        """What a decision made now is made on."""
+        return Basis(
+            decided_at=self.state.seq,
+            chain=self._chain.hex(),
+            state_digest=digest(self.state),
+            logic_version=LOGIC_VERSION,
+        )
+
+    def waits(self) -> dict[str, int]:
+        """The limits of the newest state, worked out once for each."""
+        if self._waited[0] is not self.state:
+            self._waited = (self.state, deadlines(self.state))
+        return self._waited[1]

@@ -1,0 +1,339 @@
+"""Several engines on one log in memory: one leads, the others follow hot and take over."""
+
+import contextlib
+
+import anyio
+import pytest
+
+from tests.core.story import SPEC
+from tests.runtime.cluster import LIMIT_S, QuickPlanner
+from unicron import events as ev
+from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.leadership import Role
+from unicron.controlplane.runtime.memory import AckLoss, MemoryBus, MemoryLog, MemoryStream
+from unicron.controlplane.runtime.ports import Hold
+from unicron.controlplane.runtime.unread import NewerLog
+from unicron.controlplane.runtime.writer import NotLeading
+from unicron.events import codec, subjects
+
+_LEASE_MS = 300
+
+
+class Frozen(MemoryLog):
+    """Of a process that is stopped or cut off: nothing comes or goes until it is `open`."""
+
+    def __init__(self, stream):
+        super().__init__(stream)
+        self.open = anyio.Event()
+        self.open.set()
+
+    def freeze(self):
+        self.open = anyio.Event()
+
+    async def append(self, *arguments, **more):
+        await self.open.wait()
+        return await super().append(*arguments, **more)
+
+    def read(self, from_seq):
+        whole, log = super().read(from_seq), self
+        pull = type(whole).__anext__
+
+        class Tail(type(whole)):
+            async def __anext__(tail):
+                entry = await pull(tail)
+                await log.open.wait()
+                return entry
+
+        whole.__class__ = Tail
+        return whole
+
+    def lease(self):
+        whole, log = super().lease(), self
+
+        class Lease(type(whole)):
+            async def look(lease):
+                await log.open.wait()
+                return await super().look()
+
+            async def put(lease, holder, after):
+                await log.open.wait()
+                return await super().put(holder, after)
+
+        whole.__class__ = Lease
+        return whole
+
+
+class Pair:
+    """Engines a and b; `logs` by name. a leads."""
+
+    def __init__(self, lease_ms=_LEASE_MS):
+        self.stream = MemoryStream("c", lease_ms=lease_ms)
+        self.bus = MemoryBus()
+        self.logs = {}
+        self.engines = {}
+        self.scopes = {}
+
+    @contextlib.asynccontextmanager
+    async def running(self, *names):
+        async with anyio.create_task_group() as group:
+            for name in names:
+                await self.begin(group, name)
+            yield group
+            group.cancel_scope.cancel()
+
+    async def begin(self, group, name):
+        """It begins, and leads or follows."""
+        log = self.logs[name] = Frozen(self.stream)
+        engine = Engine(log, self.bus, instance=name, solver=QuickPlanner(), strict=True)
+        scope = self.scopes[name] = anyio.CancelScope()
+        self.engines[name] = engine
+
+        async def run():
+            with scope:
+                await engine.run()
+
+        group.start_soon(run)
+        await self.until(lambda: engine.leading or engine.follows)
+
+    async def until(self, holds):
+        with anyio.fail_after(LIMIT_S):
+            while not holds():
+                await anyio.sleep(0.005)
+
+    async def leads(self, name):
+        await self.until(lambda: self.engines[name].leading)
+
+    @property
+    def leaderships(self):
+        """Names and terms, as the log has them."""
+        return [
+            (r.envelope.body.instance, r.seq)
+            for r in self.stream.entries
+            if r.envelope is not None and isinstance(r.envelope.body, ev.LeadershipTaken)
+        ]
+
+    async def agree(self):
+        """All have folded all of it, hold the same state, and so does whoever replays it."""
+        last = len(self.stream.entries)
+        await self.until(lambda: all(e.state.seq >= last for e in self.engines.values()))
+        state = ClusterState()
+        for recorded in self.stream.entries[:last]:
+            state = fold(state, recorded)
+        assert {digest(e.state) for e in self.engines.values() if e.state.seq == last} == {
+            digest(state)
+        }
+        assert state.gaps == 0
+        return state
+
+    def write(self, who, body, term=0):
+        """As another process would, past all rules but the log's."""
+        source = ev.Source(who=who, incarnation=ev.Incarnation(1), counter=1)
+        envelope = ev.Envelope(
+            id=ev.event_id(source), source=source, written_at_ns=0, body=body, term=ev.Term(term)
+        )
+        self.stream.write_raw(subjects.control("c", "cluster", "c"), codec.encode(envelope))
+
+
+async def test_the_second_follows_hot_and_decides_nothing():
+    pair = Pair()
+    async with pair.running("a", "b"):
+        a, b = pair.engines["a"], pair.engines["b"]
+        await a.submit(SPEC, by="test")
+        await pair.until(lambda: b.state == a.state and "gpt" in b.state.tasks)
+        await anyio.sleep(3 * _LEASE_MS / 1000)  # renewals keep it with a
+        assert (a.role, b.role) == (Role.LEADER, Role.FOLLOWER)
+        with pytest.raises(NotLeading, match="a leads since #1"):
+            await b.submit(SPEC, by="test")
+        assert pair.leaderships == [("a", 1)]
+        await pair.agree()
+
+
+async def test_when_the_leader_ends_in_order_the_other_one_leads_at_once():
+    pair = Pair(lease_ms=3_600_000)
+    async with pair.running("a", "b"):
+        pair.scopes["a"].cancel()
+        await pair.leads("b")
+        assert [name for name, _ in pair.leaderships] == ["a", "b"]
+
+
+class Raising:
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, *_):
+        raise self.error
+
+
+async def test_a_leader_that_raises_gives_the_lease_back_too(monkeypatch):
+    pair = Pair(lease_ms=3_600_000)
+    with pytest.raises(BaseExceptionGroup):
+        async with pair.running("a"):
+            broken = OSError("broken")
+            monkeypatch.setattr(pair.engines["a"].monitor, "opinions", Raising(broken))
+            await anyio.sleep(10)
+    assert pair.stream.hold.holder == ""
+
+
+async def test_a_leader_that_hangs_is_replaced_and_follows_when_it_goes_on():
+    pair = Pair()
+    async with pair.running("a", "b"):
+        a, b = pair.engines["a"], pair.engines["b"]
+        pair.logs["a"].freeze()
+        await pair.leads("b")
+        assert a.leading  # it knows nothing yet
+        await b.submit(SPEC, by="test")
+        pair.logs["a"].open.set()
+        await pair.until(lambda: a.role is Role.FOLLOWER and not a.leading)
+        await anyio.sleep(2 * _LEASE_MS / 1000)
+        assert b.leading
+        await pair.agree()
+        assert [name for name, _ in pair.leaderships] == ["a", "b"]
+        pair.scopes["b"].cancel()
+        await pair.leads("a")
+        assert [name for name, _ in pair.leaderships] == ["a", "b", "a"]
+        del pair.engines["b"]
+        await pair.agree()
+
+
+async def test_what_the_old_leader_still_had_to_write_is_refused():
+    """It was decided before the other took over, and comes after."""
+    pair = Pair()
+    async with pair.running("a", "b") as group:
+        a, b = pair.engines["a"], pair.engines["b"]
+        refused = []
+
+        async def late():
+            with pytest.raises(NotLeading) as caught:
+                await a.submit(SPEC, by="late")
+            refused.append(caught.value)
+
+        pair.logs["a"].freeze()
+        group.start_soon(late)
+        await pair.leads("b")
+        pair.logs["a"].open.set()
+        await pair.until(lambda: refused and a.role is Role.FOLLOWER)
+        state = await pair.agree()
+        assert "gpt" not in state.tasks
+        assert state.void == 0
+        assert b.leading
+
+
+@pytest.mark.parametrize("loss", [AckLoss.STORED, AckLoss.NOT_STORED])
+async def test_leadership_whose_answer_got_lost_is_taken_once(loss):
+    pair = Pair()
+    pair.stream.lose_ack(loss)
+    async with pair.running("a"):
+        await pair.leads("a")
+        await pair.engines["a"].submit(SPEC, by="test")
+        assert len(pair.leaderships) == 1
+        await pair.agree()
+
+
+async def test_two_that_begin_at_once_make_one_leader():
+    pair = Pair()
+    async with anyio.create_task_group() as group:
+        group.start_soon(pair.begin, group, "a")
+        group.start_soon(pair.begin, group, "b")
+        await pair.until(lambda: len(pair.engines) == 2)
+        await pair.until(lambda: any(e.leading for e in pair.engines.values()))
+        await anyio.sleep(2 * _LEASE_MS / 1000)
+        assert sorted(e.role for e in pair.engines.values()) == [Role.FOLLOWER, Role.LEADER]
+        assert len(pair.leaderships) == 1
+        group.cancel_scope.cancel()
+
+
+async def test_a_candidate_that_is_refused_reads_on_and_tries_again():
+    """The old leader's last append comes just before."""
+    pair = Pair()
+    async with pair.running("a", "b"):
+        b = pair.engines["b"]
+        term = b.state.term
+        pair.logs["a"].freeze()
+        pair.logs["b"].freeze()
+        pair.stream.hold = Hold("", pair.stream.hold.revision + 1)
+        pair.write("control/x", ev.AlarmRaised(code="E", message="late"), term)
+        pair.logs["b"].open.set()
+        await pair.leads("b")
+        assert pair.leaderships[-1][1] == len(pair.stream.entries) == 3
+
+
+async def test_a_lost_lease_is_made_again_by_the_leader():
+    """Its keeper began anew."""
+    pair = Pair()
+    async with pair.running("a", "b"):
+        pair.stream.hold = Hold()
+        await pair.until(lambda: pair.stream.hold.holder.startswith("a/"))
+        await anyio.sleep(2 * _LEASE_MS / 1000)
+        assert pair.leaderships == [("a", 1)]
+
+
+async def test_a_rival_that_knows_no_lease_is_answered_with_a_new_term():
+    """Such as an older version: whoever holds the lease leads again."""
+    pair = Pair()
+    async with pair.running("a"):
+        a = pair.engines["a"]
+        taken = ev.LeadershipTaken(
+            cluster="c", instance="b", logic_version=1, fold_version=1, version=""
+        )
+        pair.write("control/b", taken)
+        await pair.until(lambda: len(pair.leaderships) == 3 and a.leading)
+        assert [name for name, _ in pair.leaderships] == ["a", "b", "a"]
+        await a.submit(SPEC, by="test")
+        await pair.agree()
+
+
+async def test_the_next_life_of_the_leader_takes_over_at_once():
+    """As when a service manager starts it again."""
+    pair = Pair(lease_ms=3_600_000)
+    async with pair.running("a") as group:
+        first = pair.engines["a"]
+        await pair.begin(group, "a")
+        await pair.leads("a")
+        assert pair.engines["a"] is not first
+        assert [name for name, _ in pair.leaderships] == ["a", "a"]
+        await pair.until(lambda: first.state.term == pair.leaderships[-1][1])
+        await pair.until(lambda: not first.leading)
+
+
+async def test_nodes_that_were_silent_meanwhile_get_their_full_grace():
+    """Unknown is not lost: nothing is said of a node before its grace is over."""
+    pair = Pair()
+    async with pair.running("a", "b"):
+        body = ev.AgentStarted(
+            node=ev.NodeId("n1"), address="h", store_port=1, devices=1, device_kind="cpu"
+        )
+        source = ev.Source(who="agent/n1", incarnation=ev.Incarnation(1), counter=1)
+        envelope = ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body)
+        fact = subjects.fact("c", ev.NodeId("n1"))
+        pair.stream.write_raw(fact, codec.encode(envelope))
+        b = pair.engines["b"]
+        await pair.until(lambda: "n1" in b.state.nodes and b.state.nodes["n1"].status == "healthy")
+        pair.logs["a"].freeze()
+        heard = []
+        grace = b.monitor.grace
+        b.monitor.grace = lambda now: (heard.append(now), grace(now))
+        await pair.leads("b")
+        assert len(heard) == 1
+        assert b.monitor.opinions(b.state, heard[0] + 100) == []
+
+
+async def test_whoever_cannot_read_the_decisions_follows_but_does_not_lead():
+    pair = Pair()
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with pair.running("a", "b"):
+            term = pair.engines["a"].state.term
+            pair.write("control/a", ev.AlarmRaised(code="E", message="x"), term)
+            entry = pair.stream.entries.pop()
+            newer = entry.data.replace(b"alarm.raised.v1", b"alarm.raised.v9")
+            pair.stream.write_raw(entry.subject, newer)
+            last = len(pair.stream.entries)
+            b = pair.engines["b"]
+            await pair.until(lambda: b.state.seq == last)
+            await anyio.sleep(0.1)
+            assert b.role is Role.FOLLOWER
+            pair.logs["a"].freeze()
+            await anyio.sleep(10)
+    assert caught.group_contains(NewerLog)
+    assert pair.leaderships == [("a", 1)]
