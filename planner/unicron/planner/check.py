@@ -14,7 +14,7 @@ import msgspec
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import PlanProblem, Slot, TaskDemand, digest
 
-SOURCES = ("local", "dp", "cpsat")
+SOURCES = ("local", "dp", "cpsat", "equal", "weighted", "sized")
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
