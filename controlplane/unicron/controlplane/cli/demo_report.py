@@ -7,7 +7,7 @@ import msgspec
 from unicron.controlplane.cli.incident_list import item
 from unicron.controlplane.cli.output import duration, hung, table, width
 from unicron.controlplane.local.demo import DemoResult
-from unicron.controlplane.local.faultrows import FaultRow
+from unicron.controlplane.local.faultrows import FaultRow, batches
 from unicron.controlplane.replay import IncidentBook, IncidentSummary
 from unicron.controlplane.replay.headline import cost_words
 
@@ -90,7 +90,7 @@ def _was(row: FaultRow) -> str:
         return f"not done by the demo; it hit {_at(row, 'iteration ')}"
     return (
         f"{row.what} in iteration {row.iteration} "
-        f"({row.phase}, {row.done_microbatches} micro-batches done)"
+        f"({row.phase}, {batches(row.done_microbatches)} done)"
     )
 
 

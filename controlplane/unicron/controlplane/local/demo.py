@@ -12,7 +12,7 @@ import msgspec
 
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
-from unicron.controlplane.local.faultrows import FaultRow, fault_rows
+from unicron.controlplane.local.faultrows import FaultRow, batches, fault_rows
 from unicron.controlplane.local.faults import KINDS, Fault
 from unicron.controlplane.local.injector import Shot, fire
 from unicron.controlplane.local.measure import Check, Work, checks, read_work
@@ -148,7 +148,7 @@ class Demo:
         self._shots.append(shot)
         self._say(
             f"{kind.words} {fault.target} in iteration {shot.iteration} "
-            f"({shot.phase}, {shot.done} micro-batches done)"
+            f"({shot.phase}, {batches(shot.done)} done)"
         )
         if kind.harms:
             await cluster.until("it is noticed", lambda s: _noticed(s, shot), 30.0)

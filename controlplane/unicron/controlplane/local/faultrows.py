@@ -68,6 +68,11 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
         return f"{words} {self.worker}"
 
 
+def batches(number: int | None) -> str:
+    """``1 micro-batch``, ``2 micro-batches``."""
+    return f"{'?' if number is None else number} micro-batch{'' if number == 1 else 'es'}"
+
+
 def fault_rows(
     shots: list[Shot], state: ClusterState, events: list[Recorded], work: Work
 ) -> list[FaultRow]:
