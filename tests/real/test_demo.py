@@ -160,6 +160,20 @@ def test_the_template_is_killed_while_the_task_trains(tmp_path: Path) -> None:
     assert json.loads(out.splitlines()[-1])["bit_identical"] is True
 
 
+def test_a_control_plane_that_was_stopped_is_named(tmp_path: Path) -> None:
+    process = _start(tmp_path, "--faults", "none", "--iterations", "16")
+    _until(process, "workers ready")
+    (pid,) = [p for p, t in _below(process).items() if t.startswith("unicron: control plane")]
+    os.kill(pid, signal.SIGSTOP)
+    said = _until(process, "nothing heard from")
+    os.kill(pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=120)
+    assert f"nothing heard from the control plane for 3 s: its process {pid} is stopped" in said[-1]
+    assert f"kill -CONT {pid}" in said[-1]
+    assert "the control plane is heard again, after" in out
+    assert process.returncode == 0, out[-3000:] + err[-2000:]
+
+
 def test_a_reference_that_fails_does_not_take_the_report_along(tmp_path: Path) -> None:
     faults = "worker:n2/1@4/forward/1"
     process = _start(tmp_path, "--faults", faults, "--json", "--iterations", "12")
