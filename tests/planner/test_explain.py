@@ -37,7 +37,7 @@ BASE = problem(
 def test_the_story_of_a_lost_node():
     head, a, b, failure, bound, more, runner_up = explain(BASE, solve(BASE))
     assert head == (
-        "plan by cpsat at sequence 42: weighted throughput 800 -> 1000 GFLOP/s, changes cost 8"
+        "plan by cpsat at sequence 42: weighted throughput 800 -> 1,000 GFLOP/s, changes cost 8"
     )
     assert a == (
         "a: hit, tp 1 pp 1 dp 4 -> tp 1 pp 1 dp 2 (devices: 2 kept, 2 lost), "
@@ -54,7 +54,7 @@ def test_the_story_of_a_lost_node():
         "(6 of 6 devices used)"
     )
     # b can't grow any more; a makes 100 of each device up to its four.
-    assert more == "more devices would bring, in GFLOP/s: 1 more gpu +100, 4 more gpu +200"
+    assert more == "more devices would bring, in GFLOP/s: 1 of gpu +100, 4 of gpu +200"
     assert runner_up == "runner-up: a 2 -> 3, b 4 -> 3; worth 100 GFLOP/s less"
 
 
@@ -143,6 +143,11 @@ def test_nothing_to_say_is_said():
         "no layout on offer makes idle devices worth their change (1 of 4 devices used)" in line
         for line in explain(idle, solve(idle))
     )
+
+
+def test_large_figures_are_said_in_a_larger_unit():
+    base = problem([node("n0", 2)], [running("a", linear(2, gflops=123_456), slots("n0/0-1"))])
+    assert explain(base, local_plan(base))[0].endswith("246.912 -> 246.912 TFLOP/s, changes cost 0")
 
 
 def test_without_alternatives_nothing_is_solved_again():

@@ -20,6 +20,36 @@ Data = dict[str, object]
 _BOUNDS_SHOWN = 4
 
 
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """The unit in which a plan's figures are said: thousandths of GFLOP/s over `divisor`."""
+
+    unit: str
+    divisor: int
+
+    def bare(self, milli: int) -> str:
+        """With what decimals it needs, three at most: ``400``, ``0.125``."""
+        sign, whole = ("-", -milli) if milli < 0 else ("", milli)
+        thousandths = (1000 * whole + self.divisor // 2) // self.divisor
+        whole, rest = divmod(thousandths, 1000)
+        return f"{sign}{whole:,}{f'.{rest:03}'.rstrip('0') if rest else ''}"
+
+    def full(self, milli: int) -> str:
+        """With the unit."""
+        return f"{self.bare(milli)} {self.unit}"
+
+    def change(self, before: int, after: int) -> str:
+        """From one to another."""
+        return f"{self.bare(before)} -> {self.full(after)}"
+
+
+def scale_of(told: Explanation) -> Scale:
+    """GFLOP/s for a few, TFLOP/s for what clusters make."""
+    most = max(told.waf_before_milli, told.waf_after_milli)
+    if most < 10_000_000:
+        return Scale(unit="GFLOP/s", divisor=1_000)
+    return Scale(unit="TFLOP/s", divisor=1_000_000)
+
+
 def explain(problem: PlanProblem, plan: Plan, *, alternatives: bool = True) -> tuple[str, ...]:
     """Lines for people; the plan must pass `check` for the problem. Without `alternatives` nothing
     is solved anew, and what else there was isn't said."""
@@ -33,31 +63,32 @@ def explain_data(problem: PlanProblem, plan: Plan) -> Data:
 
 def words(told: Explanation) -> tuple[str, ...]:
     """An explanation in lines."""
+    scale = scale_of(told)
     head = (
         f"plan by {told.source} at sequence {told.computed_at}: weighted throughput "
-        f"{gflops(told.waf_before_milli)} -> {gflops(told.waf_after_milli)} GFLOP/s, changes cost "
-        f"{gflops(told.change_cost_milli)}"
+        f"{scale.change(told.waf_before_milli, told.waf_after_milli)}, changes cost "
+        f"{scale.bare(told.change_cost_milli)}"
     )
-    lines = [head, *map(task_words, told.tasks)]
+    lines = [head, *(task_words(task, scale) for task in told.tasks)]
     if told.failure_milli is not None:
         share = _percent(told.failure_milli, told.waf_before_milli)
         lines.append(
-            f"what failed costs {gflops(told.failure_milli)} GFLOP/s{share} as long as it is away"
+            f"what failed costs {scale.full(told.failure_milli)}{share} as long as it is away"
             if told.failure_milli > 0
             else "what failed costs no throughput once the changes are made"
         )
     lines.append(_bound_words(told))
     gains = [
-        f"{_more(price.devices, price.kind)} +{gflops(price.gain_milli)}"
+        f"{price.devices} of {price.kind or 'no kind'} +{scale.bare(price.gain_milli)}"
         for price in told.shadow_prices
     ]
     if gains:
-        lines.append(f"more devices would bring, in GFLOP/s: {', '.join(gains)}")
-    lines.append(_runner_up_words(told.runner_up))
+        lines.append(f"more devices would bring, in {scale.unit}: {', '.join(gains)}")
+    lines.append(_runner_up_words(told.runner_up, scale))
     return tuple(lines)
 
 
-def task_words(told: TaskChange) -> str:
+def task_words(told: TaskChange, scale: Scale) -> str:
     """What becomes of one task."""
     if not told.changed:
         if told.after is None:
@@ -78,11 +109,11 @@ def task_words(told: TaskChange) -> str:
         f"{told.task}: {'hit, ' if told.hit else ''}"
         f"{layout_words(told.before, told.kind_before)} -> "
         f"{layout_words(told.after, told.kind_after)}{devices}, "
-        f"{gflops(told.waf_before_milli)} -> {gflops(told.waf_after_milli)} GFLOP/s, "
-        f"change costs {gflops(told.cost_milli)}"
+        f"{scale.change(told.waf_before_milli, told.waf_after_milli)}, "
+        f"change costs {scale.bare(told.cost_milli)}"
     )
     if told.worth_milli is not None:
-        text += f"; worth {gflops(told.worth_milli)} more than leaving it as it is"
+        text += f"; worth {scale.bare(told.worth_milli)} more than leaving it as it is"
     return text
 
 
@@ -92,13 +123,6 @@ def layout_words(layout: Layout | None, kind: str = "") -> str:
         return "parked"
     place = f" on {kind}" if kind else ""
     return f"tp {layout.tp} pp {layout.pp} dp {layout.dp}{place}"
-
-
-def gflops(milli: int) -> str:
-    """Thousandths as a number with what decimals it needs: ``400``, ``0.125``."""
-    sign = "-" if milli < 0 else ""
-    whole, rest = divmod(abs(milli), 1000)
-    return f"{sign}{whole}{f'.{rest:03}'.rstrip('0') if rest else ''}"
 
 
 def bound_words(bound: Bound) -> str:
@@ -133,7 +157,7 @@ def _bound_words(told: Explanation) -> str:
     return f"bound by: {'; '.join(shown)} ({used})"
 
 
-def _runner_up_words(other: RunnerUp | None) -> str:
+def _runner_up_words(other: RunnerUp | None, scale: Scale) -> str:
     if other is None:
         return "runner-up: none was found"
     sizes = ", ".join(
@@ -141,11 +165,7 @@ def _runner_up_words(other: RunnerUp | None) -> str:
     )
     below = f", with {', '.join(other.relaxed)} below the minimum" if other.relaxed else ""
     more = "less" if other.loss_milli >= 0 else "more"
-    return f"runner-up: {sizes}; worth {gflops(abs(other.loss_milli))} GFLOP/s {more}{below}"
-
-
-def _more(devices: int, kind: str) -> str:
-    return f"{devices} more {kind or 'of no kind'}"
+    return f"runner-up: {sizes}; worth {scale.full(abs(other.loss_milli))} {more}{below}"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -39,11 +39,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One allocation for the whole cluster.
 
     `source` is the method: "local", "dp" or "cpsat", or one of the strategies of `strategies.py`.
-    Values are in thousandths of a weighted GFLOP/s: `waf_milli` is the weighted throughput once everything runs, `value_gflops_milli` is
-    that less the price of changing over (the objective). `relaxed` names the tasks whose floor
-    (`min_devices`, `min_gflops`) isn't met. `transfers` says where every worker of a task that
-    ran before gets the state from that it needs and doesn't hold (see `sources.py`). `statistics`
-    holds only integers, and no clock times.
+    Values are in thousandths of a weighted GFLOP/s: `waf_milli` is the weighted throughput once
+    everything runs, `value_gflops_milli` is that less the price of changing over (the objective).
+    `relaxed` names the tasks whose floor (`min_devices`, `min_gflops`) isn't met. `transfers`
+    says where every worker of a task that ran before gets the state from that it needs and doesn't
+    hold (see `sources.py`). `statistics` holds only integers, and no clock times.
     """
 
     source: str

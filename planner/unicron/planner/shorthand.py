@@ -4,7 +4,9 @@
     devices = 8                  devices 0 to 7
     weight = 1.5                 weight_milli = 1500
     placement = ["a001/0-7"]     a slot for each device, in this order
-    remaining_gflop, deadline_ms what is left to compute and when it must be done: min_gflops
+    remaining_gflop, deadline_ms what is left to compute and in which time: min_gflops
+
+A task without `weight` weighs 1, one without `min_devices` may be parked.
 
 Pure: from mappings to mappings with the fields of `unicron.planner.problem`. Complaints name the
 place in what was written.
@@ -89,6 +91,8 @@ def _task(path: str, task: object) -> object:
     if "remaining_gflop" in full or "deadline_ms" in full:
         _only_one(path, full, "deadline_ms", "min_gflops")
         full["min_gflops"] = _rate(path, full.pop("remaining_gflop", 0), full.pop("deadline_ms", 0))
+    full.setdefault("weight_milli", 1000)
+    full.setdefault("min_devices", 0)
     placement = full.get("placement")
     if isinstance(placement, list | tuple):
         full["placement"] = _slots(f"{path}.placement", placement)

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "status": Command(
         f"{_CLI}.status_command:status", "How the cluster stands, or one thing in it."
     ),
+    "plan": Command(f"{_CLI}.plan_command:plan", "What to run where, and why: a dry run."),
     "replay": Command(
         f"{_CLI}.replay_command:replay", "Fold a log again; --verify decides again and compares."
     ),

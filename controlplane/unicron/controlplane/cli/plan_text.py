@@ -1,0 +1,152 @@
+"""A plan for people: who gets what, where it sits, what it is worth, what else there was."""
+
+from dataclasses import dataclass
+
+from unicron.controlplane.cli.output import Cell, duration, number, table
+from unicron.planner.explain import words
+from unicron.planner.explanation import Explanation, TaskChange
+from unicron.planner.picture import picture
+from unicron.planner.plan import Plan
+from unicron.planner.problem import Layout, PlanProblem
+
+#: Width of the picture where there is no terminal to ask.
+_PICTURE_COLUMNS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Everything the command found out. `compared`: strategy and what it gives."""
+
+    problem: PlanProblem
+    plan: Plan
+    told: Explanation
+    took_ms: int
+    compared: tuple[tuple[str, Plan], ...]
+
+
+def lines(answer: Answer, columns: int | None) -> list[str]:
+    """The answer: tasks, a tally, the picture, why, and how other strategies compare."""
+    told = answer.told
+    about = words(told)
+    # The first line and one for each task are the table; the rest is why.
+    why = about[1 + len(told.tasks) :]
+    return [
+        _tasks(told, columns),
+        "",
+        _tally(answer),
+        "",
+        *picture(answer.problem, answer.plan, columns or _PICTURE_COLUMNS),
+        "",
+        _worth(answer),
+        *why,
+        *_compared(answer, columns),
+    ]
+
+
+def _tasks(told: Explanation, columns: int | None) -> str:
+    rows = []
+    for task in told.tasks:
+        mark, colour = _mark(task)
+        rows.append(
+            (
+                Cell(mark, colour),
+                task.task,
+                _arrow(number(task.devices_before), number(task.devices_after)),
+                _arrow(_layout(task.before), _layout(task.after)),
+                task.kind_after or task.kind_before or "-",
+                _tera(task.waf_after_milli),
+                _notes(task, told),
+            )
+        )
+    header = ("", "TASK", "DEVICES", "LAYOUT", "KIND", "WEIGHTED TFLOP/s ", "CHANGE")
+    return table(header, rows, columns)
+
+
+def _mark(task: TaskChange) -> tuple[str, str]:
+    if task.after is None:
+        return ("x", "red") if task.before is not None else ("-", "")
+    if not task.changed:
+        return ("=", "")
+    if task.devices_after > task.devices_before:
+        return ("+", "green")
+    return ("~", "yellow")
+
+
+def _arrow(before: str, after: str) -> str:
+    return after if before == after else f"{before} -> {after}"
+
+
+def _layout(layout: Layout | None) -> str:
+    """As people write it: ``tp8 pp4 dp16``."""
+    return "parked" if layout is None else f"tp{layout.tp} pp{layout.pp} dp{layout.dp}"
+
+
+def _tera(milli: int) -> str:
+    """Weighted TFLOP/s with three significant digits at least."""
+    value = milli / 1_000_000
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 or not value else 4
+    return f"{value:,.{digits}f}"
+
+
+def _notes(task: TaskChange, told: Explanation) -> str:
+    if task.task in told.relaxed:
+        return "below its minimum: not all can be met"
+    if not task.changed:
+        return "stays as it is" if task.after is not None else "stays parked"
+    parts = ["hit"] if task.hit else []
+    parts += [
+        f"{number(many)} {word}"
+        for many, word in (
+            (task.kept, "kept"),
+            (task.gained, "gained"),
+            (task.released, "released"),
+            (task.lost, "lost"),
+        )
+        if many
+    ]
+    if task.transition_ms:
+        parts.append(f"stands still {duration(task.transition_ms)}")
+    return ", ".join(parts)
+
+
+def _tally(answer: Answer) -> str:
+    told = answer.told
+    changed = sum(task.changed for task in told.tasks)
+    parked = sum(task.after is None for task in told.tasks)
+    moved = sum(task.gained for task in told.tasks if task.before is not None)
+    best = {True: ", no plan is better", False: ", a better one may exist", None: ""}
+    return (
+        f"tally: {changed} changed, {len(told.tasks) - changed} unchanged, {parked} parked, "
+        f"{number(moved)} devices moved  "
+        f"({told.source}, {duration(answer.took_ms)}{best[told.optimal]})"
+    )
+
+
+def _worth(answer: Answer) -> str:
+    told = answer.told
+    share = (
+        f" ({100 * told.waf_after_milli / told.waf_before_milli - 100:+.1f} %)"
+        if told.waf_before_milli
+        else ""
+    )
+    return (
+        f"weighted throughput {_tera(told.waf_before_milli)} -> {_tera(told.waf_after_milli)} "
+        f"TFLOP/s{share}; changing over costs {_tera(told.change_cost_milli)} of it, spread over "
+        f"{duration(answer.problem.expected_run_ms)}"
+    )
+
+
+def _compared(answer: Answer, columns: int | None) -> list[str]:
+    if not answer.compared:
+        return []
+    best = answer.plan.value_gflops_milli
+    rows = []
+    for name, plan in (("this plan", answer.plan), *answer.compared):
+        share = f"{100 * plan.value_gflops_milli / best:.1f} %" if best else "-"
+        sizes = ", ".join(f"{a.task} {len(a.slots)}" for a in plan.assignments if a.slots)
+        note = f"; below the minimum: {', '.join(plan.relaxed)}" if plan.relaxed else ""
+        rows.append(
+            (name, _tera(plan.waf_milli), _tera(plan.value_gflops_milli), share, sizes + note)
+        )
+    header = ("STRATEGY", "WEIGHTED TFLOP/s ", "LESS CHANGES ", "OF THIS PLAN ", "DEVICES")
+    return ["", table(header, rows, columns)]
