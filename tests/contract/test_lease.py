@@ -16,9 +16,9 @@ async def leases(world):
     return (await world.open()).lease(), (await world.open()).lease()
 
 
-async def test_at_first_nobody_has_it(leases):
+async def test_at_first_nobody_has_it(world, leases):
     assert await leases[0].look() == Hold()
-    assert leases[0].limit_ms == 2000
+    assert leases[0].limit_ms == world.lease_ms
 
 
 async def test_whoever_takes_it_is_seen_by_all(leases):
@@ -36,6 +36,7 @@ async def test_every_renewal_shows(leases):
 
 
 async def test_of_two_that_take_it_at_once_one_has_it(leases):
+    assert await leases[0].put("", Hold())
     for _ in range(20):
         seen = await leases[0].look()
         puts = [lease.put(f"{n}/1", seen) for n, lease in enumerate(leases)]

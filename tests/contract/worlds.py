@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from unicron.controlplane.runtime.jetstream import JetStreamLog, NoAnswer, connect
+from unicron.controlplane.runtime.jetstream import ApiRefused, JetStreamLog, NoAnswer, connect
 from unicron.controlplane.runtime.memory import AckLoss, MemoryLog, MemoryStream
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.events import (
@@ -44,6 +44,8 @@ async def take(tail, count):
 
 
 class MemoryWorld:
+    lease_ms, id_first = 2000, False
+
     def __init__(self):
         self.stream = MemoryStream(CLUSTER)
 
@@ -67,6 +69,8 @@ class MemoryWorld:
 class JetStreamWorld:
     """`ready`: connections made before there is a stream, so that no advisory about them stands
     in it and sequences are the test's own."""
+
+    lease_ms, id_first = 2000, False
 
     def __init__(self, root, ready=4):
         self.server = NatsServer(root / "nats", CLUSTER)
@@ -102,6 +106,43 @@ class JetStreamWorld:
         """The next append on `log` gets no answer, and `log` tries no second time."""
         log._limit_s = 0
         lose_answers(log.connection, 1, stored=stored)
+
+
+class ClusterWorld(JetStreamWorld):
+    """Three servers keep the stream, which goes with the world; the servers stay."""
+
+    lease_ms, id_first = 10_000, True
+
+    def __init__(self, trio, ready=4):
+        self.trio = trio
+        self._ready = ready
+        self._pool = []
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self):
+        self._pool = [await self.connection() for _ in range(self._ready)]
+        await self.answers("STREAM.NAMES")
+        return self
+
+    async def answers(self, operation):
+        """Wait until the three have agreed on who leads them."""
+        while True:
+            with contextlib.suppress(NoAnswer):
+                return await self._pool[0].api(operation, {}, dict)
+            await asyncio.sleep(0.1)
+
+    async def __aexit__(self, *_):
+        last = await self.connection()
+        for stream in (subjects.stream_name(CLUSTER), f"KV_{subjects.lease_bucket(CLUSTER)}"):
+            with contextlib.suppress(ApiRefused):
+                await last.api(f"STREAM.DELETE.{stream}", None, dict, limit_s=10)
+        await self._open.aclose()
+
+    async def connection(self, url=None, name="control/test"):
+        return await super().connection(url or self.trio.url, name)
+
+    async def open(self, **options):
+        return await super().open(**{"replicas": 3, **options})
 
 
 def lose_answers(connection, times, *, stored):

@@ -60,7 +60,7 @@ class _RefusedAtOnce(Exception):
 async def connect(url: str, *, name: str, limit_s: float = 3.0) -> "Connection":
     """Connect to a server that is new enough.
 
-    `name` is what the server's advisories call us. ConfigError within `limit_s` if the address
+    `url`: its address, or those of several of one cluster with commas between. `name` is what the server's advisories call us. ConfigError within `limit_s` if the address
     can't be reached or the credentials are refused; LogTooOld if the server is.
     """
     connection = Connection(url, name)
@@ -69,7 +69,9 @@ async def connect(url: str, *, name: str, limit_s: float = 3.0) -> "Connection":
 
 
 def _shown(url: str) -> str:
-    """The address without its credentials."""
+    """The address, or the addresses, without credentials."""
+    if "," in url:
+        return ", ".join(_shown(one) for one in url.split(","))
     try:
         parts = urlsplit(url if "//" in url else f"nats://{url}")
         return f"{parts.hostname}:{parts.port or 4222}"
@@ -117,7 +119,7 @@ class Connection:
             await _within(
                 limit_s,
                 self.client.connect(
-                    self._url,
+                    self._url.split(","),
                     name=self._name,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_lost,
