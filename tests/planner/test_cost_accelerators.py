@@ -66,6 +66,10 @@ def test_a_file_adds_a_kind(file):
     assert table["h100"] == accelerator("h100")
 
 
+def test_a_device_may_reach_its_peak(file):
+    assert accelerator_table(file(OWN.replace("= 80\n", "= 100\n")))["own"].peak_gflops == 100
+
+
 def test_a_file_extends_and_replaces_kinds(file):
     path = file(
         '[h100]\nextends = "h100"\ninter_bytes_per_s = 100_000_000_000\n'

@@ -309,6 +309,12 @@ def test_executions_that_make_no_sense_are_refused(field, value, fix):
     assert caught.value.field == field
 
 
+def test_chunks_are_cut_from_a_stage_not_from_the_model():
+    assert seconds(Execution(pp=16, virtual=2), change(STOCK, global_batch=16)).total > 0
+    with pytest.raises(BadProblem, match="2 layers a stage"):
+        seconds(Execution(pp=16, virtual=4), change(STOCK, global_batch=16))
+
+
 def test_interleaving_wants_shares_that_are_multiples_of_the_pipeline():
     with pytest.raises(BadProblem, match="multiple of pp"):
         seconds(Execution(pp=4, virtual=2, dp=4))
