@@ -7,13 +7,15 @@ layouts and packs the groups by trial.
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterable
 from functools import cache
 
 import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from unicron.planner.plan import Plan
+from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
     Layout,
     LayoutOption,
@@ -21,6 +23,7 @@ from unicron.planner.problem import (
     PlanProblem,
     Slot,
     TaskDemand,
+    TenantQuota,
 )
 
 # The same examples every time: a red test names the change that made it red.
@@ -175,69 +178,233 @@ def _hold(free: dict[str, list[int]], current: Layout) -> tuple[Slot, ...] | Non
     return taken
 
 
+@st.composite
+def sided_problems(draw, sizes: tuple[int, ...] = (1,), *, hits: bool = True, tasks_max: int = 3):
+    """With kinds, quotas, floors by speed, nodes avoided and draining, and state to move."""
+    base = draw(problems(sizes, hits=hits, tasks_max=tasks_max))
+    nodes = tuple(
+        change(
+            n,
+            kind=draw(st.sampled_from(["new", "new", "old"])),
+            draining=draw(st.sampled_from([False] * 5 + [True])),
+        )
+        for n in base.nodes
+    )
+    kinds = {n.node: n.kind for n in nodes}
+    tasks = tuple(draw(_sided(t, kinds)) for t in base.tasks)
+    quotas = []
+    for tenant in ("x", "y"):
+        mine = [t for t in tasks if t.tenant == tenant]
+        named = all(o.kind for t in mine for o in t.options)
+        for kind in ("", "new") if named else ("",):
+            if draw(st.sampled_from([True, False])):
+                most = draw(st.integers(0, 8))
+                quotas.append(TenantQuota(tenant=tenant, kind=kind, max_devices=most))
+    return change(
+        base,
+        nodes=nodes,
+        tasks=tasks,
+        quotas=tuple(quotas),
+        link_bytes_per_s=draw(st.sampled_from([0, 1000])),
+    )
+
+
+@st.composite
+def _sided(draw, t: TaskDemand, kinds: dict[str, str]):
+    """One task with more to it."""
+    fields: dict[str, object] = {
+        "tenant": draw(st.sampled_from(["", "x", "x", "y"])),
+        "state_bytes": draw(st.sampled_from([0, 100, 5000])),
+        "min_gflops": draw(st.sampled_from([0, 0, 0, 3, 8])),
+    }
+    if draw(st.sampled_from([True, False])):
+        names = draw(st.sampled_from([("new",), ("old",), ("new", "old"), ("new", "old")]))
+        fields["options"] = tuple(
+            change(o, kind=name, throughput_gflops=o.throughput_gflops + (name == "new"))
+            for o in t.options
+            for name in names
+        )
+        if t.current is not None:
+            held = [kinds[s.node] for s in t.placement if s.node in kinds]
+            fields["current_kind"] = (*held, names[0])[0]
+    if kinds and draw(st.sampled_from([True, False, False])):
+        fields["avoid"] = tuple(draw(st.sets(st.sampled_from(sorted(kinds)), max_size=2)))
+    return change(t, **fields)
+
+
 # --- the oracle ----------------------------------------------------------------------------------
 
 
-def brute_force(base: PlanProblem) -> tuple[tuple[bool, ...], int, int]:
-    """Minimums met by priority, value, and minus the tasks touched, of the best plan there is."""
-    healthy = {n.node: set(n.devices) for n in base.nodes}
-    order = sorted(
-        base.tasks, key=lambda t: (-t.priority, t.current is None, -t.weight_milli, t.task)
-    )
-    best = None
-    for combination in itertools.product(*(_ways(base, t, healthy) for t in order)):
-        if not _fits(healthy, order, combination):
-            continue
-        met = tuple(
-            way[0] is not None
-            for t, way in zip(order, combination, strict=True)
-            if t.min_devices > 0
-        )
-        value = sum(way[2] for way in combination)
-        touched = sum(t.hit or not way[1] for t, way in zip(order, combination, strict=True))
-        best = max(best or (met, value, -touched), (met, value, -touched))
+class Way(msgspec.Struct, frozen=True):
+    """One thing to do with a task, and what the objective says of it."""
+
+    layout: Layout | None
+    kind: str
+    stays: bool
+    met: bool
+    value: int
+    touched: bool
+    moved: int
+    moved_bytes: int
+
+
+#: Floors met by their order (before them whether all draining nodes are empty, if there are any),
+#: value, and minus the tasks touched, devices taken anew, bytes moved.
+Rank = tuple[tuple[bool, ...], int, int, int, int]
+
+
+def brute_force(base: PlanProblem) -> Rank:
+    """What the best plan there is comes to."""
+    order = in_order(base)
+    best: Rank | None = None
+    for combination in itertools.product(*(ways(base, t) for t in order)):
+        if _within_quotas(base, order, combination) and _fits(base, order, combination):
+            found = rank(base, order, combination)
+            best = found if best is None else max(best, found)
     assert best is not None, "parking everybody always fits"
     return best
 
 
-def _ways(base: PlanProblem, t: TaskDemand, healthy: dict[str, set[int]]):
-    """(layout, stays, value) of everything that may be done with a task."""
-    speed = {o.layout: o.throughput_gflops for o in t.options}
-    lost = t.weight_milli * speed.get(t.current, 0) * t.transition_ms // base.expected_run_ms
-    ways = [(None, t.current is None, 0 if t.current is None and not t.hit else -lost)]
-    for each, gflops in speed.items():
-        ways.append((each, False, t.weight_milli * gflops - lost))
-        intact = each == t.current and all(
-            slot.device in healthy.get(slot.node, ()) for slot in t.placement
+def rank_of(base: PlanProblem, plan: Plan) -> Rank:
+    """What this plan comes to."""
+    order = in_order(base)
+    return rank(base, order, [_way_of(base, t, of(plan, t.task)) for t in order])
+
+
+def in_order(base: PlanProblem) -> list[TaskDemand]:
+    """Whose floor is kept longest comes first."""
+    return sorted(
+        base.tasks, key=lambda t: (-t.priority, t.current is None, -t.weight_milli, t.task)
+    )
+
+
+def _way_of(base: PlanProblem, t: TaskDemand, given: Assignment) -> Way:
+    stays = (given.layout, given.kind, given.slots) == (t.current, t.current_kind, t.placement)
+    return _way(base, t, given.layout, given.kind, stays=stays)
+
+
+def rank(base: PlanProblem, order: list[TaskDemand], combination: Iterable[Way]) -> Rank:
+    """What these ways come to, one for each task in `order`."""
+    combination = list(combination)
+    met = tuple(
+        way.met
+        for t, way in zip(order, combination, strict=True)
+        if t.min_devices > 0 or t.min_gflops > 0
+    )
+    if any(n.draining for n in base.nodes):
+        left = {n.node for n in base.nodes if n.draining}
+        stuck = any(
+            way.stays and slot.node in left
+            for t, way in zip(order, combination, strict=True)
+            for slot in t.placement
         )
-        if intact:
-            price = lost if t.hit else 0
-            ways.append((each, True, t.weight_milli * gflops - price))
-    return ways
+        met = (not stuck, *met)
+    return (
+        met,
+        sum(way.value for way in combination),
+        -sum(way.touched for way in combination),
+        -sum(way.moved for way in combination),
+        -sum(way.moved_bytes for way in combination),
+    )
 
 
-def _fits(healthy, tasks, combination) -> bool:
-    room = {name: len(devices) for name, devices in healthy.items()}
+def ways(base: PlanProblem, t: TaskDemand) -> list[Way]:
+    """Everything that may be done with a task."""
+    nodes = {n.node: n for n in base.nodes}
+    found = [_way(base, t, None, "", stays=t.current is None)]
+    for option in t.options:
+        found.append(_way(base, t, option.layout, option.kind, stays=False))
+        same = (option.layout, option.kind) == (t.current, t.current_kind)
+        if same and all(
+            slot.node in nodes
+            and slot.device in nodes[slot.node].devices
+            and not nodes[slot.node].draining
+            and slot.node not in t.avoid
+            and option.kind in ("", nodes[slot.node].kind)
+            for slot in t.placement
+        ):
+            found.append(_way(base, t, option.layout, option.kind, stays=True))
+    return found
+
+
+def _way(base: PlanProblem, t: TaskDemand, new: Layout | None, kind: str, *, stays: bool) -> Way:
+    speed = {(o.layout, o.kind): o.throughput_gflops for o in t.options}
+    gflops = speed.get((new, kind), 0)
+    nodes = {n.node: n for n in base.nodes}
+    alive = [s for s in t.placement if s.node in nodes and s.device in nodes[s.node].devices]
+    kept = [
+        s
+        for s in alive
+        if not nodes[s.node].draining and s.node not in t.avoid and kind in ("", nodes[s.node].kind)
+    ]
+    size = 0 if new is None else new.devices
+    anew = 0 if stays else max(0, size - len(kept))
+    same = (new, kind) == (t.current, t.current_kind)
+    if same and size and not stays:
+        anew = max(anew, 1)
+    receiving = 0
+    if t.current is not None and new is not None and not stays:
+        receiving = anew if (new.tp, new.pp) == (t.current.tp, t.current.pp) else size
+    touched = t.hit or not stays
+    cost = 0
+    if touched:
+        each = (
+            math.ceil(1000 * t.state_bytes / base.link_bytes_per_s) if base.link_bytes_per_s else 0
+        )
+        turns = math.ceil(receiving / len(alive)) if alive else min(receiving, 1)
+        lost = t.weight_milli * speed.get((t.current, t.current_kind), 0)
+        cost = lost * (t.transition_ms + turns * each) // base.expected_run_ms
+    floor = t.min_devices > 0 or t.min_gflops > 0
+    return Way(
+        layout=new,
+        kind=kind,
+        stays=stays,
+        met=not floor or (new is not None and gflops >= t.min_gflops),
+        value=t.weight_milli * gflops - cost,
+        touched=touched,
+        moved=anew,
+        moved_bytes=receiving * t.state_bytes,
+    )
+
+
+def _within_quotas(base: PlanProblem, order: list[TaskDemand], combination) -> bool:
+    return all(
+        sum(
+            way.layout.devices
+            for t, way in zip(order, combination, strict=True)
+            if way.layout and t.tenant == quota.tenant and quota.kind in ("", way.kind)
+        )
+        <= quota.max_devices
+        for quota in base.quotas
+    )
+
+
+def _fits(base: PlanProblem, order: list[TaskDemand], combination) -> bool:
+    room = {n.node: 0 if n.draining else len(n.devices) for n in base.nodes}
     groups = []
-    for t, (each, stays, _) in zip(tasks, combination, strict=True):
-        if stays:
+    for t, way in zip(order, combination, strict=True):
+        if way.stays:
             for slot in t.placement:
                 room[slot.node] -= 1
-        elif each is not None:
-            groups += [each.tp] * (each.pp * each.dp)
-    return _packs(tuple(sorted(room.values())), tuple(sorted(groups)))
+        elif way.layout is not None:
+            able = tuple(
+                i
+                for i, n in enumerate(base.nodes)
+                if n.node not in t.avoid and way.kind in ("", n.kind)
+            )
+            groups += [(way.layout.tp, able)] * (way.layout.pp * way.layout.dp)
+    return _packs(tuple(room.values()), tuple(sorted(groups)))
 
 
 @cache
-def _packs(room: tuple[int, ...], groups: tuple[int, ...]) -> bool:
-    """Whether the groups can be put into the rooms, by trying."""
+def _packs(room: tuple[int, ...], groups: tuple[tuple[int, tuple[int, ...]], ...]) -> bool:
+    """Whether the groups can be put into the rooms that they may use, by trying."""
     if not groups:
         return True
-    if sum(groups) > sum(room):
+    if sum(size for size, _ in groups) > sum(room):
         return False
-    for i in range(len(room)):
-        if room[i] >= groups[-1]:
-            left = sorted((*room[:i], room[i] - groups[-1], *room[i + 1 :]))
-            if _packs(tuple(left), groups[:-1]):
-                return True
-    return False
+    size, able = groups[-1]
+    return any(
+        room[i] >= size and _packs((*room[:i], room[i] - size, *room[i + 1 :]), groups[:-1])
+        for i in able
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from unicron.planner.floors import countable_floors, wanted_floors
-from unicron.planner.kinds import decide_kinds
+from unicron.planner.kinds import Curve, curve, decide_kinds
 from unicron.planner.knapsack import best_options
 from unicron.planner.limits import (
     Limit,
@@ -40,6 +40,16 @@ def choose(board: Board, *, careful: bool = False) -> tuple[list[Choice], bool]:
     return [row[k] for row, k in zip(board.choices, picks, strict=True)], search.exact
 
 
+def core(board: Board) -> list[list[int]]:
+    """Of each task the choices that a best plan can contain, as far as counts tell: all of them
+    where the constraints don't decompose."""
+    search = _Search(board, 1, careful=False)
+    search.fill()
+    if not search.exact:
+        return [list(range(len(row))) for row in board.choices]
+    return [sorted(ks) for ks in search.core]
+
+
 def block_devices(board: Board, *, careful: bool = False) -> int:
     """In what multiples devices are counted; all sizes are whole ones of it unless careful."""
     if careful:
@@ -71,6 +81,7 @@ class _Search:
             for i, row in enumerate(board.choices)
         ]
         self.rows = list(self.open)
+        self.core = list(self.open)
         self.exact = not careful
         self._decide_kinds()
 
@@ -90,25 +101,33 @@ class _Search:
         if self.pooled or not flexible:
             return
         self.exact = False
-        for i in flexible:
-            if i in self.floors:
-                self._keep_kind(i, self.board.choices[i][self.floors[i]].kind)
-        rooms = {limit.kind: limit.most for limit in self.pools}
-        decided = decide_kinds([self._points(i) for i in range(len(self.rows))], rooms)
+        limits = (*self.pools, *self.sides)
+        curves = [self._curves(i, limits) for i in range(len(self.rows))]
+        decided = decide_kinds(curves, [limit.most for limit in limits])
         for i in flexible:
             self._keep_kind(i, decided[i])
+        floors = countable_floors(self.board, self._tally(), self.rows)
+        if floors.keys() == self.floors.keys():
+            self.floors = floors
+            return
+        for i in flexible:
+            self.rows[i] = self.open[i]
+            k = self.floors.get(i)
+            self._keep_kind(i, decided[i] if k is None else self.board.choices[i][k].kind)
 
     def _keep_kind(self, i: int, kind: str) -> None:
         row = self.board.choices[i]
         self.rows[i] = [k for k in self.rows[i] if row[k].layout is None or row[k].kind == kind]
 
-    def _points(self, i: int) -> dict[str, list[tuple[int, int]]]:
-        """Devices and value of the choices considered, by kind, over that of parking."""
-        row, found = self.board.choices[i], dict[str, list[tuple[int, int]]]()
-        for k in self.rows[i]:
-            if row[k].layout is not None:
-                point = (row[k].devices, row[k].tiers[0] - row[0].tiers[0])
-                found.setdefault(row[k].kind, []).append(point)
+    def _curves(self, i: int, limits: Sequence[Limit]) -> dict[str, Curve]:
+        """What the task may do with each kind."""
+        row = self.board.choices[i]
+        found = {}
+        for kind in sorted(self._kinds_of(i)):
+            own = [k for k in self.rows[i] if row[k].layout is None or row[k].kind == kind]
+            points = [(row[k].devices, row[k].tiers[0]) for k in own]
+            counted = tuple(n for n, limit in enumerate(limits) if limit.counts(i, row[own[-1]]))
+            found[kind] = curve(points, counted)
         return found
 
     def fill(self) -> list[int]:
@@ -146,8 +165,9 @@ class _Search:
         )
         assert found is not None, "floors that fit together don't"
         self.exact &= found.exact
-        for i, option in zip(tasks, found.options, strict=True):
+        for i, option, core in zip(tasks, found.options, found.core, strict=True):
             picks[i] = rows[i][option]
+            self.core[i] = [rows[i][k] for k in core]
 
     def _cut(self, limit: Limit, picks: list[int]) -> None:
         """Let the tasks that count under this limit have what fits under it, and no more."""

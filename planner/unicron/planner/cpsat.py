@@ -12,16 +12,17 @@ if that works nothing better can exist. Only if it doesn't the model is told whe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ortools.sat.python import cp_model
 
 from unicron.planner.assemble import build
+from unicron.planner.choosing import core
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.errors import PlannerBug
 from unicron.planner.floors import countable_floors, wanted_floors
 from unicron.planner.limits import Limit, Tally, group_limits, kind_limits, quota_limits
-from unicron.planner.objective import Board, board
+from unicron.planner.objective import Board, Choice, board
 from unicron.planner.packing import NodeClass, Sort, likes, node_classes
 from unicron.planner.plan import Plan
 from unicron.planner.pricing import merit
@@ -37,38 +38,42 @@ Terms = Iterable[tuple[int, cp_model.IntVar]]
 
 
 class _Model:
-    """One CP-SAT model of a board; objectives are set one after the other."""
+    """One CP-SAT model of a board, with these choices of each task; objectives are set one after
+    the other."""
 
-    def __init__(self, prepared: Board, *, spread: bool) -> None:
+    def __init__(self, prepared: Board, rows: Sequence[Sequence[int]], *, spread: bool) -> None:
         self.prepared = prepared
         self.model = cp_model.CpModel()
         self.picks = [
-            [self.model.new_bool_var(f"t{i}c{k}") for k in range(len(row))]
-            for i, row in enumerate(prepared.choices)
+            {k: self.model.new_bool_var(f"t{i}c{k}") for k in row} for i, row in enumerate(rows)
         ]
         for row in self.picks:
-            self.model.add_exactly_one(row)
+            self.model.add_exactly_one(row.values())
         for limit in _limits(prepared):
             used = [
                 (choice.devices, var)
-                for i, (choices, row) in enumerate(zip(prepared.choices, self.picks, strict=True))
-                for choice, var in zip(choices, row, strict=True)
+                for i, _, choice, var in self._all()
                 if limit.counts(i, choice)
             ]
             self.model.add(_total(used) <= limit.most)
         if spread:
             self._spread()
 
+    def _all(self) -> Iterator[tuple[int, int, Choice, cp_model.IntVar]]:
+        """Task, number of the choice, choice, Boolean."""
+        for i, (choices, row) in enumerate(zip(self.prepared.choices, self.picks, strict=True)):
+            for k, var in row.items():
+                yield i, k, choices[k], var
+
     def _spread(self) -> None:
         """Groups that change go to classes of nodes; those of tasks that stay are there already."""
         prepared, model = self.prepared, self.model
         like = likes(prepared)
         wanted: dict[Sort, list[tuple[int, cp_model.IntVar]]] = {}
-        for i, row in enumerate(prepared.choices):
-            for choice, var in zip(row, self.picks[i], strict=True):
-                if choice.layout is not None and not choice.stays:
-                    sort = Sort(tp=choice.tp, kind=choice.kind, like=like[i])
-                    wanted.setdefault(sort, []).append((choice.devices // choice.tp, var))
+        for i, _, choice, var in self._all():
+            if choice.layout is not None and not choice.stays:
+                sort = Sort(tp=choice.tp, kind=choice.kind, like=like[i])
+                wanted.setdefault(sort, []).append((choice.devices // choice.tp, var))
         placed: dict[Sort, list[tuple[int, cp_model.IntVar]]] = {sort: [] for sort in wanted}
         for c, nodes in enumerate(node_classes(prepared)):
             here: list[tuple[Sort, cp_model.IntVar]] = []
@@ -87,8 +92,8 @@ class _Model:
         held = [
             (share, var)
             for i, share in nodes.held
-            for choice, var in zip(self.prepared.choices[i], self.picks[i], strict=True)
-            if choice.stays
+            for k, var in self.picks[i].items()
+            if self.prepared.choices[i][k].stays
         ]
         for size in sorted({sort.tp for sort, _ in groups}):
             used = _total((sort.tp, var) for sort, var in groups if sort.tp >= size)
@@ -99,30 +104,21 @@ class _Model:
             else:
                 self.model.add(used + nodes.count * _total(held) <= nodes.count * nodes.devices)
 
-    def floored(self, task: int) -> list[cp_model.IntVar]:
-        """The choices of a task that meet its floor."""
-        row = self.prepared.choices[task]
-        return [var for choice, var in zip(row, self.picks[task], strict=True) if choice.floored]
-
     def require(self, tasks: Iterable[int]) -> None:
         """The floors of these tasks are met."""
         for i in tasks:
-            self.model.add_bool_or(self.floored(i))
+            row = self.prepared.choices[i]
+            self.model.add_bool_or(var for k, var in self.picks[i].items() if row[k].floored)
 
     def total(self, scores: Sequence[Sequence[int]]) -> cp_model.LinearExpr:
         """The sum of the scores of what is picked."""
-        return _total(
-            (score, var)
-            for row, marks in zip(self.picks, scores, strict=True)
-            for score, var in zip(marks, row, strict=True)
-        )
+        return _total((scores[i][k], var) for i, k, _, var in self._all())
 
     def hint(self, picks: Sequence[int]) -> None:
         """Start from these picks."""
         self.model.clear_hints()
-        for row, pick in zip(self.picks, picks, strict=True):
-            for k, var in enumerate(row):
-                self.model.add_hint(var, int(k == pick))
+        for i, k, _, var in self._all():
+            self.model.add_hint(var, int(k == picks[i]))
 
     def solve(
         self, deterministic_ms: int
@@ -140,7 +136,7 @@ class _Model:
         status = solver.solve(self.model)
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return status, None, solver
-        picks = [next(k for k, var in enumerate(row) if solver.value(var)) for row in self.picks]
+        picks = [next(k for k, var in row.items() if solver.value(var)) for row in self.picks]
         return status, picks, solver
 
 
@@ -178,14 +174,26 @@ def solve(
     return hint
 
 
+def best_choices(prepared: Board, start: Sequence[Choice], *, spread: bool) -> list[Choice]:
+    """The best choices for the tasks of a board, found from some that fit.
+
+    `spread`: such that they can be placed; else as far as counting devices tells.
+    """
+    indexes = [row.index(choice) for row, choice in zip(prepared.choices, start, strict=True)]
+    picks = _optimise(prepared, indexes, DETERMINISTIC_MS, Counter(), spread=spread)
+    return [row[k] for row, k in zip(prepared.choices, picks or indexes, strict=True)]
+
+
 def _optimise(
     prepared: Board, start: list[int], deterministic_ms: int, counts: Counter[str], *, spread: bool
 ) -> list[int] | None:
     """First the floors, then one solve per stage of the objective, each held to those before."""
-    model = _Model(prepared, spread=spread)
+    rows = [list(range(len(row))) for row in prepared.choices] if spread else core(prepared)
+    rows = [sorted({*row, k}) for row, k in zip(rows, start, strict=True)]
+    model = _Model(prepared, rows, spread=spread)
     best: list[int] | None = None
     objectives = [] if _settle_floors(model, start, spread=spread) else _floor_scores(prepared)
-    objectives += [packed(prepared, first, last)[0] for first, last in stages(prepared)]
+    objectives += [packed(prepared, *tiers, rows)[0] for tiers in stages(prepared, rows)]
     for scores in objectives:
         total = model.total(scores)
         model.hint(start if best is None else best)

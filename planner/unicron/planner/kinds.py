@@ -1,9 +1,8 @@
 """Which kind of device a task goes for that may use several.
 
-Each kind gets a price per device, which rises while the kind is asked for more than there is of it
-and falls otherwise; at the end each task takes the kind that serves it best at these prices. Floats
-are used, but only sums, products and quotients in a fixed order, so that every machine finds the
-same.
+Each limit gets a price per device, which rises while more devices are asked for than it allows and
+falls otherwise; at the end each task takes the kind that serves it best at these prices. Floats are
+used, but only sums, products and quotients in a fixed order, so that every machine finds the same.
 """
 
 from __future__ import annotations
@@ -16,53 +15,59 @@ import msgspec
 
 from unicron.planner.knapsack import front_of, hull_of
 
-ROUNDS = 60
+ROUNDS = 80
+# By how much an excess of so many per cent changes the price at first; in SLOW rounds half of it.
+GAIN = 2.0
+SLOW = 8.0
 
-Points = Sequence[tuple[int, int]]  # devices and score
 
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task may do with one kind: devices and score of what is best at some price per device.
 
-def decide_kinds(rows: Sequence[Mapping[str, Points]], rooms: Mapping[str, int]) -> list[str]:
-    """The kind for each row, "" for a row without any; `rows` give the choices by kind.
-
-    Rows with one kind take part, since they use it up. Doing nothing scores 0. `rooms` says how
-    many devices there are of each kind.
+    `falls` are the slopes between them, negated. `limits` are the numbers of those that count it.
     """
-    curves = [{kind: _curve(points) for kind, points in row.items()} for row in rows]
-    prices = dict.fromkeys(rooms, 0.0)
-    for row in curves:
-        for kind, curve in row.items():
-            prices[kind] = max(prices[kind], -min(curve.falls, default=0.0))
-    for turn in range(ROUNDS):
-        used = dict.fromkeys(rooms, 0)
-        for row in curves:
-            kind, devices = _best(row, prices)
-            used[kind] = used.get(kind, 0) + devices
-        for kind, room in rooms.items():
-            excess = (used[kind] - room) / max(room, 1)
-            prices[kind] *= 1.0 + min(1.0, max(-1.0, excess)) / (2.0 + turn / 4)
-    return [_best(row, prices)[0] for row in curves]
-
-
-class _Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """What is best of one kind at some price, from nothing on; `falls` are its slopes, negated."""
 
     points: list[tuple[int, int]]
     falls: list[float]
+    limits: tuple[int, ...]
 
 
-def _curve(choices: Points) -> _Curve:
-    row = [(0, 0), *choices]
-    points = [row[k] for k in hull_of(row, front_of(row))]
+def curve(choices: Sequence[tuple[int, int]], limits: tuple[int, ...]) -> Curve:
+    """The curve through some of these choices, at least one."""
+    points = [choices[k] for k in hull_of(choices, front_of(choices))]
     falls = [(low[1] - high[1]) / (high[0] - low[0]) for low, high in pairwise(points)]
-    return _Curve(points=points, falls=falls)
+    return Curve(points=points, falls=falls, limits=limits)
 
 
-def _best(row: Mapping[str, _Curve], prices: Mapping[str, float]) -> tuple[str, int]:
+def decide_kinds(rows: Sequence[Mapping[str, Curve]], most: Sequence[int]) -> list[str]:
+    """The kind for each row, "" for a row without any; `rows` give the curves by kind.
+
+    Rows with one kind take part, since they use it up. `most` is what each limit allows.
+    """
+    steepest = max(
+        (-min(each.falls, default=0.0) for row in rows for each in row.values()), default=0.0
+    )
+    prices = [steepest] * len(most)
+    for turn in range(ROUNDS):
+        used = [0] * len(most)
+        for row in rows:
+            kind, devices = _best(row, prices)
+            for limit in row[kind].limits if kind in row else ():
+                used[limit] += devices
+        step = GAIN / (1.0 + turn / SLOW)
+        for limit, allowed in enumerate(most):
+            excess = (used[limit] - allowed) / max(allowed, 1)
+            prices[limit] *= 1.0 + min(1.0, max(-0.9, step * excess))
+    return [_best(row, prices)[0] for row in rows]
+
+
+def _best(row: Mapping[str, Curve], prices: Sequence[float]) -> tuple[str, int]:
     """The kind that brings most at these prices, and how many devices of it."""
-    best, found = -1.0, ("", 0)
-    for kind, curve in row.items():
-        devices, score = curve.points[bisect_left(curve.falls, -prices[kind])]
-        surplus = score - prices[kind] * devices
-        if surplus > best:
+    best, found = 0.0, ("", 0)
+    for kind, each in row.items():
+        price = sum(prices[limit] for limit in each.limits)
+        devices, score = each.points[bisect_left(each.falls, -price)]
+        surplus = score - price * devices
+        if surplus > best or not found[0]:
             best, found = surplus, (kind, devices)
     return found

@@ -29,10 +29,14 @@ Row = Sequence[tuple[int, int]]  # size and score of each option
 
 
 class Picked(msgspec.Struct, frozen=True, kw_only=True):
-    """The option taken of each row; `exact`: no solution has a higher score."""
+    """The option taken of each row; `exact`: no solution has a higher score.
+
+    `core`: those of each row that a solution with this score or more can contain.
+    """
 
     options: list[int]
     exact: bool
+    core: list[list[int]]
 
 
 def best_options(rows: Sequence[Row], capacity: int, work_max: int | None = None) -> Picked | None:
@@ -46,7 +50,8 @@ def best_options(rows: Sequence[Row], capacity: int, work_max: int | None = None
         return None
     relaxed = _relax(rows, fronts, capacity)
     if relaxed is None:
-        return Picked(options=[front[-1] for front in fronts], exact=True)
+        options = [front[-1] for front in fronts]
+        return Picked(options=options, exact=True, core=[[k] for k in options])
     core = _Core(rows, fronts, capacity, relaxed, WORK_MAX if work_max is None else work_max)
     return core.solve()
 
@@ -145,17 +150,27 @@ class _Core:
         self.capacity, self.relaxed, self.work = capacity, relaxed, work_max
         price, scale = relaxed.price, relaxed.scale
         bound = price * capacity
-        score = 0
+        self.scores = rows
         self.rows: list[list[tuple[int, int, int]]] = []  # reduced cost, size, option; ascending
-        for row, front, taken in zip(rows, fronts, relaxed.options, strict=True):
+        for row, front in zip(rows, fronts, strict=True):
             worth = [scale * row[k][1] - price * row[k][0] for k in front]
             best = max(worth)
             bound += best
-            score += row[taken][1]
             self.rows.append(
                 sorted((best - each, row[k][0], k) for each, k in zip(worth, front, strict=True))
             )
-        self.gap = bound - scale * score
+        self.bound = bound
+        self.gap = self._gap_of(relaxed.options)
+
+    def _gap_of(self, options: list[int]) -> int:
+        """By how much a solution falls short of the bound."""
+        score = sum(row[k][1] for row, k in zip(self.scores, options, strict=True))
+        return self.bound - self.relaxed.scale * score
+
+    def _picked(self, options: list[int], *, exact: bool) -> Picked:
+        gap = self._gap_of(options)
+        core = [[k for _, _, k in row[: _count_within(row, gap)]] for row in self.rows]
+        return Picked(options=options, exact=exact, core=core)
 
     def solve(self) -> Picked:
         """Widen the gap until a solution lies within it."""
@@ -163,9 +178,9 @@ class _Core:
         while True:
             options = self._search(gap)
             if options is not None:
-                return Picked(options=options, exact=True)
+                return self._picked(options, exact=True)
             if self.work < 0:
-                return Picked(options=self.relaxed.options, exact=False)
+                return self._picked(self.relaxed.options, exact=False)
             gap = min(self.gap, max(1, gap * WIDER))
 
     def _search(self, gap: int) -> list[int] | None:
