@@ -93,6 +93,18 @@ def test_a_folder_that_may_not_be_entered(cli, log, monkeypatch):
         assert isinstance(done.exception, SystemExit)
 
 
+def test_a_folder_that_may_not_be_listed(cli, monkeypatch):
+    Path("shut").mkdir()
+
+    def refused(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    done = cli("audit", "--log", "shut")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: shut can't be read (E-CONFIG-FILE)\nPermission denied")
+
+
 def test_a_pipe_that_nobody_writes_into(cli, monkeypatch):
     monkeypatch.setattr(history_path, "_WRITER_S", 0.2)
     os.mkfifo("pipe")

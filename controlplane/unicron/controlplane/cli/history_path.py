@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from unicron.events import ConfigError
+from unicron.events.history_reader import unreadable
 
 #: The LOG that means stdin.
 STDIN: Final = "-"
@@ -19,7 +20,7 @@ _WRITER_S: Final = 10.0
 
 def history_in(log: str) -> Path:
     """The history file that LOG is, or the only one in the folder that it is. ConfigError if the
-    folder doesn't hold exactly one."""
+    folder may not be read or doesn't hold exactly one."""
     if log == STDIN:
         if sys.stdin is not None and sys.stdin.isatty():
             raise ConfigError(
@@ -32,7 +33,10 @@ def history_in(log: str) -> Path:
     path = Path(log)
     if not os.path.isdir(path):
         return path
-    found = sorted(p for p in path.iterdir() if p.suffix == ".ndjson" and p.is_file())
+    try:
+        found = sorted(p for p in path.iterdir() if p.suffix == ".ndjson" and p.is_file())
+    except OSError as error:
+        raise unreadable(path, error) from error
     if len(found) == 1:
         return found[0]
     names = ", ".join(p.name for p in found[:5])
