@@ -147,6 +147,28 @@ async def test_cause_is_written_and_flush_has_a_limit():
     assert envelope.cause == (17,)
 
 
+async def test_who_has_much_to_tell_pauses_when_the_log_is_busy(monkeypatch):
+    pauses, sleep = [], asyncio.sleep
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        await sleep(0)
+
+    async def slow(message_id, data):
+        await sleep(0.002)
+        return 7
+
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    monkeypatch.setattr(publisher, "SLOW_ACK_S", 0.001)
+    monkeypatch.setattr(publisher, "BURST", 4)
+    async with Running(FactPublisher(WORKER, slow)) as facts:
+        for number in range(10):
+            facts.publish(peer_error(number))
+        assert await facts.flush(10)
+    assert len(pauses) == 5  # not for the last of them
+    assert all(0.004 <= seconds <= publisher.RETRY_LAST_S for seconds in pauses)
+
+
 # --- What can't be sent --------------------------------------------------------------------------
 
 

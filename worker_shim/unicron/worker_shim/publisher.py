@@ -40,6 +40,11 @@ FACT_LIMIT_BYTES = 512 * 1024
 
 #: Pause before the next attempt, growing from the first to the last.
 RETRY_FIRST_S, RETRY_LAST_S = 0.02, 1.0
+#: If more facts than BURST wait and an acknowledgement takes longer than this, the log's server is
+#: busy: pause for twice as long before the next one. It stays as busy, but what others have to say,
+#: such as the news of a lost node, comes through a queue a third as long.
+SLOW_ACK_S = 0.05
+BURST = 16
 #: After so many failed attempts each, a spool that could not be written is tried again.
 _HEAL_EVERY = 30
 
@@ -149,12 +154,15 @@ class FactPublisher:
 
     async def run(self) -> None:
         """Deliver until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._work.wait()
             self._work.clear()
             while self._queue:
                 message = self._queue[0]
+                start = loop.time()
                 at = await self._deliver(message)
+                took_s = loop.time() - start
                 if message.is_own and self._born_at is None:
                     self._born_at = at
                 with self._lock:
@@ -162,6 +170,8 @@ class FactPublisher:
                 message.done.set()
                 if message.stored is not None:
                     message.stored()
+                if took_s > SLOW_ACK_S and len(self._queue) > BURST:
+                    await asyncio.sleep(min(2 * took_s, RETRY_LAST_S))
 
     def close(self) -> None:
         """The process ends in order: what waits is left to others, in the spool."""

@@ -1,0 +1,302 @@
+"""How fast and how patient the log is, on this machine; a table and JSON.
+
+    make bench BENCH=log ARGS='--repetitions 3 --json'
+
+A real nats-server with the cluster's stream, synced on every append, as `unicron up` starts it. Its
+speed is the disk's, so what an fsync takes is printed beside. Each measurement is a function that
+gives its metrics for one repetition; medians over all of them, with smallest and largest.
+
+- A burst: thousands of facts at once from many agents, each through the agents' own publisher and
+  spool; meanwhile nodes are lost (their connections end), and that is in the log while most facts
+  still wait. `--connected` agents hold a connection, `--agents` of them have something to say.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from unicron.controlplane.runtime.jetstream import JetStreamLog
+from unicron.controlplane.runtime.natsserver import NatsServer
+from unicron.events import (
+    ClusterId,
+    ConnectionClosed,
+    Incarnation,
+    NodeId,
+    Recorded,
+    Sequence,
+    StoreBound,
+    subjects,
+)
+from unicron.worker_shim.identity import agent_identity
+from unicron.worker_shim.spool import SUFFIX, SpoolFile
+from unicron.worker_shim.transport import Transport
+
+CLUSTER = ClusterId("bench")
+
+#: name -> (what it is, goal or None)
+METRICS: dict[str, tuple[str, float | None]] = {
+    "fsync_ms_p50": ("an append of 400 bytes and its fsync on this disk, p50", None),
+    "fsync_ms_p99": ("the same, p99", None),
+    "fact_ms_p50": ("a fact published to acknowledged, nothing else going on, p50", None),
+    "fact_ms_p99": ("the same, p99", None),
+    "connect_s": ("all agents connected", None),
+    "burst_facts_per_s": ("facts of the burst stored per second", None),
+    "loss_to_log_in_burst_ms": ("loss of a node to its fact in the log, in the burst", 1000),
+    "loss_to_log_in_burst_ms_max": ("the same, the slowest", None),
+    "fact_cpu_us": ("processor time to take a fact, µs: number, encode, spool", None),
+    "waiting_at_loss": ("facts that waited when the first node was lost", None),
+}
+_FSYNCS = 200
+_SINGLES = 200
+_LOSSES = 6
+_LOSS_EVERY_S = 0.3
+_LIMIT_S = 300.0
+_BATCH = 50
+
+
+class Given(argparse.Namespace):
+    """What the command line says."""
+
+    repetitions: int
+    agents: int
+    connected: int
+    facts: int
+    json: bool
+
+
+# --- The disk -------------------------------------------------------------------------------------
+
+
+def fsyncs(folder: Path) -> dict[str, float]:
+    """What the server waits for before it acknowledges."""
+    took: list[float] = []
+    with (folder / "fsync").open("ab", buffering=0) as file:
+        for _ in range(_FSYNCS):
+            start = time.perf_counter()
+            file.write(b"x" * 400)
+            os.fsync(file.fileno())
+            took.append(1000 * (time.perf_counter() - start))
+    return {"fsync_ms_p50": _percentile(took, 50), "fsync_ms_p99": _percentile(took, 99)}
+
+
+# --- A burst --------------------------------------------------------------------------------------
+
+
+class Idle(asyncio.Protocol):
+    """The connection of an agent that has nothing to say: subscribed, it answers the server's
+    pings. By hand, since two thousand of nats-py's clients would keep a core busy."""
+
+    def __init__(self, url: str, node: str) -> None:
+        where = urlsplit(url)
+        self.name = f"agent/{node}/1"
+        said = {"verbose": False, "name": self.name, "user": where.username, "pass": where.password}
+        subject = subjects.order(CLUSTER, "node", node)
+        self._hello = f"CONNECT {json.dumps(said)}\r\nSUB {subject} 1\r\nPING\r\n".encode()
+        self._end = b""
+        self.ready = asyncio.Event()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.write(self._hello)
+
+    def data_received(self, data: bytes) -> None:
+        assert self.transport is not None
+        *lines, self._end = (self._end + data).split(b"\r\n")
+        for line in lines:
+            if line == b"PING":
+                self.transport.write(b"PONG\r\n")
+            elif line == b"PONG":
+                self.ready.set()
+
+    def lose(self) -> int:
+        """It ends, without a word; the wall time in ns."""
+        assert self.transport is not None
+        self.transport.abort()
+        return time.time_ns()
+
+
+class Crowd:
+    """`loud` agents that have something to say, with the agents' own transport, and `idle` ones."""
+
+    def __init__(self, url: str, folder: Path, loud: int, idle: int) -> None:
+        self._url = url
+        self._running: list[asyncio.Task[None]] = []
+        self.idle = [Idle(url, f"i{number}") for number in range(idle)]
+        self.loud: list[Transport] = []
+        for number in range(loud):
+            identity = agent_identity(CLUSTER, NodeId(f"n{number}"), Incarnation(time.time_ns()))
+            spool = SpoolFile(str(folder / f"n{number}{SUFFIX}"), identity.owner)
+            self.loud.append(Transport(identity, url, lambda *_: None, spool=spool))
+
+    async def connect(self) -> float:
+        """Seconds until all are connected; some at a time, as the server's backlog wants it."""
+        start, loop = time.monotonic(), asyncio.get_running_loop()
+        host, _, port = urlsplit(self._url).netloc.rpartition("@")[2].partition(":")
+        for first in range(0, len(self.idle), _BATCH):
+            batch = self.idle[first : first + _BATCH]
+            made = (
+                loop.create_connection(lambda one=one: one, host, int(port))  # type: ignore[misc]
+                for one in batch
+            )
+            await asyncio.gather(*made)
+            await asyncio.gather(*(one.ready.wait() for one in batch))
+        for first in range(0, len(self.loud), _BATCH):
+            agents = self.loud[first : first + _BATCH]
+            self._running += [asyncio.create_task(agent.run()) for agent in agents]
+            while not all(agent.is_connected for agent in agents):
+                await asyncio.sleep(0.005)
+        return time.monotonic() - start
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+        for agent in self.loud:
+            agent.facts.close()
+        for one in self.idle:
+            if one.transport is not None:
+                one.transport.abort()
+
+
+async def singles(agent: Transport) -> dict[str, float]:
+    """One fact at a time."""
+    took: list[float] = []
+    for number in range(_SINGLES):
+        start = time.perf_counter()
+        agent.publish(_fact(agent, number))
+        assert await agent.flush(_LIMIT_S)
+        took.append(1000 * (time.perf_counter() - start))
+    return {"fact_ms_p50": _percentile(took, 50), "fact_ms_p99": _percentile(took, 99)}
+
+
+async def burst(crowd: Crowd, log: JetStreamLog, given: Given) -> dict[str, float]:
+    """All at once; nodes are lost one after the other while it lasts."""
+    loud = crowd.loud
+    before, cpu = await log.last_seq(), time.process_time()
+    start = time.monotonic()
+    for number in range(given.facts):
+        agent = loud[number % len(loud)]
+        assert agent.publish(_fact(agent, number)), "the spool is full"
+    taken_s = time.process_time() - cpu
+    lost: dict[str, int] = {}
+    waited: list[int] = []
+    for victim in crowd.idle[-_LOSSES:]:
+        await asyncio.sleep(_LOSS_EVERY_S)
+        lost[victim.name] = victim.lose()
+        waited.append(sum(agent.facts.waiting for agent in loud))
+    assert waited[-1] > 0, "the burst was over before the last node was lost: give it more facts"
+    flushed = await asyncio.gather(*(agent.flush(_LIMIT_S) for agent in loud))
+    assert all(flushed)
+    took = time.monotonic() - start
+    delays = await _delays_ms(log, before, lost)
+    return {
+        "burst_facts_per_s": given.facts / took,
+        "loss_to_log_in_burst_ms": statistics.median(delays),
+        "loss_to_log_in_burst_ms_max": max(delays),
+        "fact_cpu_us": 1e6 * taken_s / given.facts,
+        "waiting_at_loss": float(waited[0]),
+    }
+
+
+async def _delays_ms(log: JetStreamLog, after: Sequence, lost: dict[str, int]) -> list[float]:
+    """From the loss of each to its fact in the log, by the server's time stamp of it."""
+    delays: dict[str, float] = {}
+
+    def seen(recorded: Recorded) -> None:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ConnectionClosed) and body.client in lost:
+            delays[body.client] = (recorded.at_ns - lost[body.client]) / 1e6
+
+    tail = log.read(after + 1)
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            async for recorded in tail:
+                seen(recorded)
+                if len(delays) == len(lost):
+                    break
+    finally:
+        await tail.aclose()
+    return list(delays.values())
+
+
+def _fact(agent: Transport, number: int) -> StoreBound:
+    return StoreBound(node=agent.identity.node, address="192.0.2.1", store_port=number % 60_000)
+
+
+# --- All of it ------------------------------------------------------------------------------------
+
+
+async def repetition(given: Given) -> dict[str, float]:
+    """One server, everything measured once."""
+    folder = Path(tempfile.mkdtemp(prefix="unicron-"))
+    try:
+        found = fsyncs(folder)
+        async with NatsServer(folder / "nats", CLUSTER) as server:
+            log = await JetStreamLog.connect(server.url, CLUSTER, name="control/bench")
+            idle = max(given.connected - given.agents, _LOSSES)
+            crowd = Crowd(server.node_url, folder, given.agents, idle)
+            try:
+                found["connect_s"] = await crowd.connect()
+                found |= await singles(crowd.loud[0])
+                found |= await burst(crowd, log, given)
+            finally:
+                await crowd.close()
+                await log.close()
+        return found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def _table(results: list[dict[str, float]]) -> str:
+    lines = [f"{'':62}{'median':>10}{'smallest':>10}{'largest':>10}{'goal':>8}"]
+    for name, (what, goal) in METRICS.items():
+        values = [result[name] for result in results if name in result]
+        if not values:
+            continue
+        shown = "".join(f"{v:>10,.1f}" for v in (_median(values), min(values), max(values)))
+        limit = f"< {goal:g}" if goal is not None else ""
+        lines.append(f"{what:62}{shown}{limit:>8}")
+    return "\n".join(lines)
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Measure the log on this machine.")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--agents", type=int, default=200, help="that speak in the burst")
+    parser.add_argument("--connected", type=int, default=2000, help="agents, those included")
+    parser.add_argument("--facts", type=int, default=10_000, help="of the burst, together")
+    parser.add_argument("--json", action="store_true", help="a JSON object as the last line")
+    given = parser.parse_args(namespace=Given())
+    logging.disable(logging.WARNING)  # lost connections are the point here
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    results = [asyncio.run(repetition(given)) for _ in range(given.repetitions)]
+    print(_table(results))
+    if given.json:
+        medians = {name: _median([r[name] for r in results]) for name in results[0]}
+        print(json.dumps({"schema": "unicron.bench.log/1", **medians}))
+
+
+if __name__ == "__main__":
+    main()
