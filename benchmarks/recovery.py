@@ -23,7 +23,7 @@ from unicron.controlplane.local.cluster import LocalCluster
 from unicron.controlplane.local.faultrows import FaultRow, fault_rows
 from unicron.controlplane.local.faults import Fault
 from unicron.controlplane.local.injector import Shot, fire
-from unicron.controlplane.local.measure import Work, read_work
+from unicron.controlplane.local.measure import Work, read_works
 from unicron.controlplane.local.spec import demo_task
 from unicron.events import Recorded
 from unicron.worker_shim.forkclient import ForkClient, start_server
@@ -64,10 +64,10 @@ async def repetition(template: str) -> dict[str, float]:
             shots.append(await fire(cluster, fault))
             await cluster.until("it is noticed", lambda s: len(s.incidents) == len(shots))
         await cluster.until("resolved", lambda s: all(i.resolved for i in s.incidents.values()))
-        work = read_work(cluster.journals())
         events = list(cluster.events)
-        rows = fault_rows(shots, cluster.state, events, work)
-        return _metrics(rows, shots, events, work)
+        works = read_works(cluster.journals(), events)
+        rows = fault_rows(shots, cluster.state, events, works)
+        return _metrics(rows, shots, events, works[spec.task])
     finally:
         await cluster.stop()
         shutil.rmtree(root, ignore_errors=True)

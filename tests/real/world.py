@@ -9,7 +9,7 @@ from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import LocalCluster
 from unicron.controlplane.local.faults import Fault
 from unicron.controlplane.local.injector import Shot, Trap
-from unicron.controlplane.local.measure import checks, read_work
+from unicron.controlplane.local.measure import checks, read_works
 from unicron.controlplane.local.reference import Reference
 from unicron.controlplane.local.spec import demo_task
 from unicron.controlplane.replay.replayer import Replayer
@@ -103,7 +103,7 @@ class World:
             "incidents end", lambda s: all(i.resolved for i in s.incidents.values())
         )
         state = cluster.state
-        work = read_work(cluster.journals())
+        work = read_works(cluster.journals(), cluster.events)[self.spec.task]
         for check in checks(self.spec, state, cluster.events, work):
             assert check.ok, f"{check.name}: {check.detail}"
         digests = set(state.tasks[self.spec.task].finished.values())

@@ -78,13 +78,14 @@ def demo(
     cluster: str,
     as_json: bool,
 ) -> None:
-    """Train a real GPT with megatron-core on this machine's CPUs through a killed worker, one that
-    hangs, one that raises, a lost node and a joining one; then train it undisturbed and compare
-    the two bit for bit.
+    """Train two real GPTs with megatron-core on this machine's CPUs through a killed worker, one
+    that hangs, one that raises, a lost node and a joining one; then train them undisturbed and
+    compare bit for bit. The lighter one gives a device to the heavier one when the node is lost,
+    and both grow when the other joins.
 
     Prints what happens as it happens, then a timeline of each incident, what each fault was and
-    what it cost, losses beside the reference's, and the verdict. With --json the last line is one
-    JSON object. Exit code 0 only if everything held.
+    what it cost, the tasks and losses beside those of undisturbed runs, and the verdict. With
+    --json the last line is one JSON object. Exit code 0 only if everything held.
     """
     _require_training()
     from unicron.controlplane.local.demo import DemoOptions
@@ -95,7 +96,7 @@ def demo(
         if fault.target not in _TARGETS:
             raise ConfigError(
                 f"there is no {fault.target} to be hit by a fault",
-                why="the demo starts with nodes n1 and n2 of two devices each",
+                why="the heavier task starts on these; the lighter one and node n3 aren't for that",
                 fix="choose n1, n2, n1/0, n1/1, n2/0 or n2/1",
                 code="E-FAULT",
             )

@@ -1,15 +1,24 @@
 """How the demo's result is shown: a timeline a person can read, tables, the verdict; and JSON."""
 
 import json
+from typing import Any
 
 import msgspec
 
+from unicron import events as ev
 from unicron.controlplane.cli.incident_list import item
 from unicron.controlplane.cli.output import duration, hung, table, width
+from unicron.controlplane.local.compared import TaskOutcome
 from unicron.controlplane.local.demo import DemoResult
+<<<<<<< Updated upstream
 from unicron.controlplane.local.faultrows import FaultRow, batches
+=======
+from unicron.controlplane.local.faultrows import FaultRow
+from unicron.controlplane.local.faults import KINDS
+>>>>>>> Stashed changes
 from unicron.controlplane.replay import IncidentBook, IncidentSummary
 from unicron.controlplane.replay.headline import cost_words
+from unicron.events import Recorded
 
 SCHEMA = "unicron.demo/1"
 _LOSSES_SHOWN = 6
@@ -36,7 +45,8 @@ def text(result: DemoResult) -> str:
     """The report, first the stories, last the verdict and the next commands."""
     book = IncidentBook(result.events)
     parts = [_story(book, row) for row in result.rows if row.incident is not None]
-    parts += [_told(result.rows, book), _costs(result.rows), _losses(result), _verdict(result)]
+    parts += [_told(result.rows, book), _costs(result.rows)]
+    parts += [_tasks(result), _losses(result.tasks[0]), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -71,7 +81,7 @@ def _told(rows: list[FaultRow], book: IncidentBook) -> str:
         ]
         if row.incident is not None:
             told.append(("cost", _cost(incidents[row.incident])))
-        name = f"{row.kind} {row.worker}"
+        name = _name(row)
         lines += [(name if i == 0 else "", *line) for i, line in enumerate(told)]
     if not lines:
         return ""
@@ -85,9 +95,17 @@ def _cost(incident: IncidentSummary) -> str:
     return f"{cost_words(incident)}; stood still for {duration(incident.stall_ms)}"
 
 
+def _name(row: FaultRow) -> str:
+    """The fault, and which task's row it is where one hits several."""
+    several = KINDS[row.kind].whole_node if row.kind in KINDS else False
+    return f"{row.kind} {row.worker}" + (f" ({row.task})" if several and row.task else "")
+
+
 def _was(row: FaultRow) -> str:
     if not row.injected:
         return f"not done by the demo; it hit {_at(row, 'iteration ')}"
+    if row.done_microbatches is None:
+        return f"{row.what}, at {_at(row, 'iteration ')}"
     return (
         f"{row.what} in iteration {row.iteration} "
         f"({row.phase}, {batches(row.done_microbatches)} done)"
@@ -123,7 +141,7 @@ def _costs(rows: list[FaultRow]) -> str:
     )
     lines = [
         (
-            f"{row.kind} {row.worker}",
+            _name(row),
             _at(row),
             _known(row.severity),
             _known(row.kept_microbatches),
@@ -152,18 +170,52 @@ def _took(value: float | None, *, at_least: bool = False) -> str:
     return ("> " if at_least else "") + duration(round(value))
 
 
-def _losses(result: DemoResult) -> str:
-    if result.reference is None:
+def _tasks(result: DemoResult) -> str:
+    """Both tasks through it all, and what they ended with."""
+    rows = [
+        (
+            task.spec.task,
+            f"{task.spec.weight_milli / 1000:g}",
+            str(result.state.tasks[task.spec.task].iteration),
+            " ".join(map(str, sizes_of(task.spec.task, result.events))),
+            (task.digest or "?")[:16],
+            (task.reference.state_digest if task.reference else "?")[:16],
+            "=" if task.bit_identical else "x",
+        )
+        for task in result.tasks
+    ]
+    header = ("TASK", "WEIGHT ", "ITERATIONS ", "DEVICES", "FINAL STATE", "UNDISTURBED", "")
+    told = "DEVICES: of one generation after the other"
+    return table(header, rows, width()) + "\n" + hung(told, 0, width())
+
+
+def sizes_of(task: str, events: list[Recorded]) -> list[int]:
+    """Members of each generation of the task that came to stand, in order."""
+    ordered: dict[int, int] = {}
+    sizes = []
+    for recorded in events:
+        match recorded.envelope.body if recorded.envelope is not None else None:
+            case ev.TransitionOrdered() as body if body.task == task:
+                ordered[body.generation] = len(body.members)
+            case ev.TransitionCompleted() as body if body.task == task:
+                sizes.append(ordered[body.generation])
+            case _:
+                pass
+    return sizes
+
+
+def _losses(task: TaskOutcome) -> str:
+    if task.reference is None:
         return ""
-    last = result.options.iterations - 1
+    last = task.spec.iterations - 1
     step = max(1, last // (_LOSSES_SHOWN - 1))
     rows = []
     for iteration in sorted({*range(0, last, step), last}):
-        ours = result.work.losses.get(iteration, ())
-        theirs = result.reference.work.losses.get(iteration, ())
+        ours = task.work.losses.get(iteration, ())
+        theirs = task.reference.work.losses.get(iteration, ())
         same = "=" if ours == theirs else "x"
         rows.append((str(iteration), _loss(ours), _loss(theirs), same))
-    return table(("ITERATION ", "LOSS ", "REFERENCE ", ""), rows, None)
+    return table((f"{task.spec.task}: ITERATION ", "LOSS ", "UNDISTURBED ", ""), rows, None)
 
 
 def _loss(values: tuple[float, ...]) -> str:
@@ -183,27 +235,39 @@ def _verdict(result: DemoResult) -> str:
 
 def as_json(result: DemoResult) -> str:
     """One line. Unknown numbers are null."""
-    task = next(iter(result.state.tasks.values()), None)
+    heavy = result.tasks[0]
     body = {
         "schema": SCHEMA,
         "ok": result.ok,
-        "iterations": task.iteration if task is not None else 0,
+        "iterations": result.state.tasks[heavy.spec.task].iteration,
         "seed": result.options.seed,
         "faults": [msgspec.to_builtins(row) for row in result.rows],
         "incidents": [item(i) for i in IncidentBook(result.events).incidents()],
         "bit_identical": result.bit_identical,
-        "digest": result.digest,
-        "reference_digest": result.reference.state_digest if result.reference else None,
-        "forward_passes": result.work.passes,
+        "digest": heavy.digest,
+        "reference_digest": heavy.reference.state_digest if heavy.reference else None,
+        "forward_passes": heavy.work.passes,
+        "tasks": [_task(result, task) for task in result.tasks],
         "events": len(result.events),
         "log": str(result.options.log_path),
-        "losses": [
-            _single(result.work.losses.get(i, ())) for i in range(result.options.iterations)
-        ],
+        "losses": [_single(heavy.work.losses.get(i, ())) for i in range(result.options.iterations)],
         "checks": [msgspec.to_builtins(check) for check in result.checks],
         "took_s": round(result.took_s, 1),
     }
     return json.dumps(body)
+
+
+def _task(result: DemoResult, task: TaskOutcome) -> dict[str, Any]:
+    return {
+        "task": task.spec.task,
+        "weight_milli": task.spec.weight_milli,
+        "iterations": result.state.tasks[task.spec.task].iteration,
+        "devices": sizes_of(task.spec.task, result.events),
+        "bit_identical": task.bit_identical,
+        "digest": task.digest,
+        "reference_digest": task.reference.state_digest if task.reference else None,
+        "forward_passes": task.work.passes,
+    }
 
 
 def _single(values: tuple[float, ...]) -> float | None:

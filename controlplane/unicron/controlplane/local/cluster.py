@@ -38,8 +38,10 @@ class ClusterFailed(UnicronError):
 
 class LocalCluster:
     """`root`: an existing folder of our own, with a short path (unix sockets live in it).
-    `url`: a running server's address; None starts one, on `port` or any free one. `template`: the
-    socket of a fork server that has torch and Megatron imported already; None starts one.
+    `spec`: the task to train, `beside`: others. `devices`: of each node, unless it is started with
+    others. `url`: a running server's address; None starts one, on `port` or any free one.
+    `template`: the socket of a fork server that has torch and Megatron imported already; None
+    starts one.
     `on_restart`: nats-server, control plane and template are started again if somebody kills them,
     and this is told, as is when one of the first two stands still; None: they are left dead."""
 
@@ -49,6 +51,7 @@ class LocalCluster:
         cluster: str,
         spec: TaskSpec,
         *,
+        beside: tuple[TaskSpec, ...] = (),
         devices: int = 2,
         url: str | None = None,
         port: int | None = None,
@@ -59,6 +62,7 @@ class LocalCluster:
         self.root = root
         self.name = cluster
         self.spec = spec
+        self.specs = (spec, *beside)
         self.devices = devices
         self.state = ClusterState()
         self.events: list[Recorded] = []
@@ -121,15 +125,18 @@ class LocalCluster:
         return self.template
 
     async def start_control(self, when_nodes: int) -> None:
-        """The control plane; it submits the task once so many nodes are healthy."""
+        """The control plane; it submits the tasks once so many nodes are healthy."""
         self._when_nodes = when_nodes
-        task = self.root / "task.json"
-        task.write_bytes(msgspec.json.encode(self.spec))
+        tasks: list[str] = []
+        for spec in self.specs:
+            path = self.root / f"{spec.task}.task.json"
+            path.write_bytes(msgspec.json.encode(spec))
+            tasks += ["--task", str(path)]
         await self._spawn(
             "control",
             "unicron.controlplane.runtime.service",
             [
-                *("--cluster", self.name, "--task", str(task), "--when-nodes", str(when_nodes)),
+                *("--cluster", self.name, *tasks, "--when-nodes", str(when_nodes)),
                 *("--die-with-parent", str(os.getpid())),
             ],
             self.url,
@@ -175,10 +182,11 @@ class LocalCluster:
         """The same server again, on the same port and store."""
         await self._running_server.start()
 
-    async def start_agent(self, node: str) -> None:
-        """A node comes up."""
+    async def start_agent(self, node: str, devices: int | None = None) -> None:
+        """A node comes up, with so many devices."""
         template = await self.living_template()
-        arguments = ["--cluster", self.name, "--node", node, "--devices", str(self.devices)]
+        offered = self.devices if devices is None else devices
+        arguments = ["--cluster", self.name, "--node", node, "--devices", str(offered)]
         arguments += ["--run-dir", str(self.root), "--template", template]
         arguments += ["--die-with-parent", str(os.getpid())]
         if self._fault_injection:
@@ -311,10 +319,13 @@ class LocalCluster:
             raise ClusterFailed(f"the control plane ended with code {control.returncode}", why=tail)
 
     def _tell(self) -> str:
-        task = self.state.tasks.get(self.spec.task)
+        tasks = [
+            f"{task.spec.task} {task.phase} generation {task.generation}"
+            for task in self.state.tasks.values()
+        ]
         nodes = {n.node: n.status for n in self.state.nodes.values()}
         workers = {w.worker: w.status for w in self.state.workers.values()}
-        where = f"{task.phase} generation {task.generation}" if task is not None else "no task"
+        where = ", ".join(tasks) or "no task"
         return f"at #{self.state.seq}: {where}, nodes {nodes}, workers {workers}"
 
     # --- nodes and workers ----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A row for each fault of a run: what it was, what was seen of it, what was decided and what it
 cost, computed from the injector's notes, the log and the workers' journals. Pure."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as SequenceOf
 
 import msgspec
@@ -24,8 +25,12 @@ _KINDS_SEEN: dict[type[AnyEvent], str] = {
 }
 
 
+_NO_WORK = Work(forwards={}, contributed={}, losses={}, commits=[])
+
+
 class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, injected or found in the log. Milliseconds; None where nobody knows.
+    """One fault, injected or found in the log, as it hit one task. Milliseconds; None where nobody
+    knows.
 
     `at_ns`: wall clock just before it, None if it was found in the log. `incident` None: it opened
     none. `iteration`, `phase`, `done_microbatches`: where it hit. `seen`: the evidence in words;
@@ -40,6 +45,7 @@ class FaultRow(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     worker: str
+    task: str | None
     at_ns: int | None
     phase: str | None
     iteration: int | None
@@ -74,32 +80,52 @@ def batches(number: int | None) -> str:
 
 
 def fault_rows(
-    shots: list[Shot], state: ClusterState, events: list[Recorded], work: Work
+    shots: list[Shot], state: ClusterState, events: list[Recorded], works: Mapping[str, Work]
 ) -> list[FaultRow]:
-    """A row for each fault that was injected, then one for each other incident of the log."""
+    """A row for each fault that was injected and each task it hit, then one for each other incident
+    of the log. `works`: by task."""
     rows, seen = [], set()
-    for shot in shots:
-        incident = _incident_after(state, shot.seq) if KINDS[shot.fault.kind].harms else None
-        if incident is None:
+    ends = [*(shot.seq for shot in shots[1:]), len(events)]
+    for shot, until in zip(shots, ends, strict=False):
+        harms = KINDS[shot.fault.kind].harms
+        found = _incidents_after(state, shot, until) if harms else []
+        mine = _task_of(shot, events)
+        if not found:
             rows.append(_harmless(shot, events))
-        else:
+        for incident in sorted(found, key=lambda i: i.task != mine):
             seen.add(incident.incident)
-            rows.append(_row(shot, incident, state, events, work))
+            rows.append(_row(shot, incident, state, events, works))
     others = sorted(state.incidents.values(), key=lambda i: i.opened)
     rows += [
-        _row(None, other, state, events, work) for other in others if other.incident not in seen
+        _row(None, other, state, events, works) for other in others if other.incident not in seen
     ]
     return rows
 
 
-def _incident_after(state: ClusterState, seq: int) -> IncidentState | None:
-    """The incident that took in the first evidence after `seq`."""
+def _incidents_after(state: ClusterState, shot: Shot, until: int) -> list[IncidentState]:
+    """The incident that took in the first evidence after the shot; if that hit a whole node, those
+    of all tasks that lost it. `until`: the next shot's sequence."""
     found = [
-        (min(e for e in i.evidence if e > seq), i)
-        for i in state.incidents.values()
-        if any(e > seq for e in i.evidence)
+        (min(after), incident)
+        for incident in state.incidents.values()
+        if (after := [e for e in incident.evidence if shot.seq < e <= until])
     ]
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+    found.sort(key=lambda pair: pair[0])
+    first = [incident for _, incident in found[:1]]
+    if not KINDS[shot.fault.kind].whole_node:
+        return first
+    lost = [incident for _, incident in found if incident.node == shot.fault.target]
+    return lost or first
+
+
+def _task_of(shot: Shot, events: list[Recorded]) -> str | None:
+    """The task in whose step it hit."""
+    life = next((life for life in shot.victims if life[0] == shot.fault.worker), None)
+    for recorded in reversed(events[: shot.seq]):
+        body = _body(recorded)
+        if isinstance(body, ev.WorkerStartOrdered) and (body.worker, body.incarnation) == life:
+            return body.task
+    return None
 
 
 def _harmless(shot: Shot, events: list[Recorded]) -> FaultRow:
@@ -114,6 +140,7 @@ def _harmless(shot: Shot, events: list[Recorded]) -> FaultRow:
     return FaultRow(
         kind=shot.fault.kind,
         worker=shot.fault.target,
+        task=_task_of(shot, events),
         at_ns=shot.wall_ns,
         phase=shot.phase,
         iteration=shot.iteration,
@@ -137,26 +164,29 @@ def _row(
     incident: IncidentState,
     state: ClusterState,
     events: list[Recorded],
-    work: Work,
+    works: Mapping[str, Work],
 ) -> FaultRow:
     after = shot.seq if shot is not None else 0
     evidence = [events[e - 1] for e in sorted(incident.evidence) if e > after]
     mine = _mine(incident, events, after)
     first = mine[0]  # a closed connection, maybe, which is no evidence by itself
-    order = _order_after(events, first.seq)
+    order = _order_after(events, first.seq, incident)
+    work = works.get(incident.task or "", _NO_WORK)
     kept, redone = _cost(order, state, work)
     telling = _telling(evidence)
-    iteration, phase = (shot.iteration, shot.phase) if shot else _place(telling, order)
+    here = shot if shot is not None and incident.task == _task_of(shot, events) else None
+    iteration, phase = (here.iteration, here.phase) if here else _place(telling, order)
     resumed = _resume_ms(shot, first, order, events, work)
     over = events[incident.resolved - 1].at_ns if incident.resolved else None
     start_ns = shot.wall_ns if shot is not None else first.at_ns
     return FaultRow(
         kind=shot.fault.kind if shot is not None else _kind(telling),
         worker=shot.fault.target if shot is not None else _where(incident),
+        task=incident.task,
         at_ns=shot.wall_ns if shot is not None else None,
         phase=phase,
         iteration=iteration,
-        done_microbatches=shot.done if shot is not None else None,
+        done_microbatches=here.done if here is not None else None,
         incident=incident.incident,
         severity=incident.severity,
         seen=_seen(telling) if telling is not None else incident.what,
@@ -261,10 +291,13 @@ def _decision(body: AnyEvent | None) -> str:
 # --- What it cost --------------------------------------------------------------------------------
 
 
-def _order_after(events: list[Recorded], seq: int) -> Recorded | None:
+def _order_after(events: list[Recorded], seq: int, incident: IncidentState) -> Recorded | None:
+    """The order to the survivors of the incident's task."""
     for recorded in events[seq:]:
         body = _body(recorded)
-        if isinstance(body, ev.TransitionOrdered) and not body.planned:
+        if not isinstance(body, ev.TransitionOrdered) or body.planned:
+            continue
+        if body.task == incident.task:
             return recorded
     return None
 
@@ -302,7 +335,9 @@ def _resume_ms(
         return _ms(shot.mono_ns, commit) if commit is not None else None
     for recorded in events[first.seq :]:
         commit_of = _body(recorded)
-        if isinstance(commit_of, ev.MemberCommitted) and commit_of.generation >= body.generation:
+        if not isinstance(commit_of, ev.MemberCommitted) or commit_of.task != body.task:
+            continue
+        if commit_of.generation >= body.generation:
             return _ms(first.at_ns, recorded.at_ns)
     return None
 

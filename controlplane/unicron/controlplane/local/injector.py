@@ -14,6 +14,7 @@ from unicron.controlplane.core.tables import ENDED
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
 from unicron.controlplane.local.faults import KINDS, Fault
+from unicron.events import WorkerId
 from unicron.worker_shim.breakpoint import Breakpoint
 from unicron.worker_shim.page import PageReader
 
@@ -56,8 +57,9 @@ class Trap:
         """Wait until the worker stands there; False if it doesn't within the limit."""
         until = time.monotonic() + limit_s
         while self._breakpoint.hit_ns() is None:
-            tasks = self._cluster.state.tasks.values()
-            if time.monotonic() > until or any(t.phase in ENDED for t in tasks):
+            state = self._cluster.state
+            task = state.tasks[state.workers[WorkerId(self.fault.worker)].task]
+            if time.monotonic() > until or task.phase in ENDED:
                 return False
             await asyncio.sleep(_POLL_S)
         return True

@@ -49,6 +49,20 @@ def read_work(journals: list[Path]) -> Work:
     )
 
 
+def read_works(journals: list[Path], events: list[Recorded]) -> dict[str, Work]:
+    """The same of each task that the log names: whose journal it is, the orders to start say."""
+    tasks: dict[tuple[str, int], str] = {}
+    for recorded in events:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ev.WorkerStartOrdered):
+            tasks[body.worker, body.incarnation] = body.task
+    paths: dict[str, list[Path]] = {task: [] for task in sorted({*tasks.values()})}
+    for path in journals:
+        if _who(path) in tasks:
+            paths[tasks[_who(path)]].append(path)
+    return {task: read_work(found) for task, found in paths.items()}
+
+
 def _who(path: Path) -> tuple[str, int]:
     device, _, incarnation = path.stem.removeprefix("w").partition(".")
     return f"{path.parent.name}/{device}", int(incarnation or 0)  # the reference has no lives
@@ -80,17 +94,18 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 def checks(
     spec: ev.TaskSpec, state: ClusterState, events: list[Recorded], work: Work
 ) -> list[Check]:
-    """What must hold of any run, faults or not (the comparison with a reference comes apart)."""
+    """What must hold of any run of the task, faults or not (the comparison with a reference comes
+    apart). `work`: the task's."""
     task = state.tasks.get(spec.task)
     phase = task.phase if task is not None else "never submitted"
     redone = work.passes - spec.iterations * spec.micro_batches
-    gone, restarted = _gone(events), _restarted(events)
+    gone, restarted = _gone(events), _restarted(spec.task, events)
     unexplained = [
         place for place, who in work.forwards.items() if len(who) - 1 > sum(w in gone for w in who)
     ]
     return [
         Check(
-            name="the task completed",
+            name="each task completed",
             ok=phase == "completed",
             detail=f"{phase}, iteration {task.iteration if task else 0} of {spec.iterations}",
         ),
@@ -107,7 +122,7 @@ def checks(
                 else ""
             ),
         ),
-        _one_iteration(events),
+        _one_iteration(spec.task, events),
         Check(
             name="every incident ended",
             ok=all(i.resolved for i in state.incidents.values()),
@@ -136,13 +151,15 @@ def _gone(events: list[Recorded]) -> set[tuple[str, int]]:
     return gone
 
 
-def _restarted(events: list[Recorded]) -> int:
+def _restarted(task: ev.TaskId, events: list[Recorded]) -> int:
     """Generation in which the task last started from its initial state; what went before it was
     lost with the last member that held it."""
     newest = 0
     for recorded in events:
         body = recorded.envelope.body if recorded.envelope is not None else None
-        if isinstance(body, ev.TransitionOrdered) and all(m.state_from == -1 for m in body.members):
+        if not isinstance(body, ev.TransitionOrdered) or body.task != task:
+            continue
+        if all(m.state_from == -1 for m in body.members):
             newest = body.generation
     return newest
 
@@ -167,12 +184,12 @@ def _samples(spec: ev.TaskSpec, work: Work, gone: set[tuple[str, int]], since: i
     )
 
 
-def _one_iteration(events: list[Recorded]) -> Check:
+def _one_iteration(task: ev.TaskId, events: list[Recorded]) -> Check:
     """After each transition all members stand at the same committed iteration."""
     stood: dict[int, set[int]] = defaultdict(set)
     for recorded in events:
         body = recorded.envelope.body if recorded.envelope is not None else None
-        if isinstance(body, ev.MemberReady):
+        if isinstance(body, ev.MemberReady) and body.task == task:
             stood[body.generation].add(body.iteration)
     wrong = sorted(g for g, iterations in stood.items() if len(iterations) > 1)
     return Check(

@@ -34,10 +34,10 @@ async def run_reference(
 ) -> Reference:
     """Fork `ranks` workers from the fork server listening at `template` and wait for their end.
 
-    `progress` is told the iterations committed so far. Raises ClusterFailed,
-    ForkServerError.
+    A folder below `root` takes its files. `progress` is told the iterations committed so far.
+    Raises ClusterFailed, ForkServerError.
     """
-    folder = root / "reference"
+    folder = root / f"reference-{spec.task}"
     folder.mkdir()
     ended: dict[int, Exited] = {}
     client = await ForkClient.connect(template, lambda e: ended.update({e.pid: e}))

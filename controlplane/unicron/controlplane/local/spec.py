@@ -1,4 +1,7 @@
-"""The demo's task: a real GPT, small enough for two cores, on the standard library's own text."""
+"""The demo's tasks: a real GPT, small enough for two cores, on the standard library's own text, and
+a much smaller one that weighs less."""
+
+import msgspec
 
 from unicron.events import GPTSpec, OptimizerSpec, TaskId, TaskSpec
 
@@ -8,6 +11,15 @@ MODEL = GPTSpec(
     hidden_size=192,
     num_attention_heads=4,
     seq_length=128,
+    vocab_size=256,
+    micro_batch_size=1,
+)
+#: 0.07 M parameters; a micro-batch takes a few milliseconds.
+LIGHT_MODEL = GPTSpec(
+    num_layers=1,
+    hidden_size=64,
+    num_attention_heads=4,
+    seq_length=32,
     vocab_size=256,
     micro_batch_size=1,
 )
@@ -27,3 +39,15 @@ def demo_task(iterations: int, seed: int, *, model: GPTSpec = MODEL) -> TaskSpec
         min_devices=1,
         max_devices=6,
     )
+
+
+def two_tasks(iterations: int, seed: int, *, model: GPTSpec = MODEL) -> tuple[TaskSpec, TaskSpec]:
+    """Task "gpt", for at most four devices, and "light", which weighs a quarter of it and has at
+    least one: of eight devices each gets four, of four the heavier one gets three."""
+    heavy = msgspec.structs.replace(demo_task(iterations, seed, model=model), max_devices=4)
+    light = msgspec.structs.replace(
+        demo_task(iterations, seed, model=LIGHT_MODEL),
+        task=TaskId("light"),
+        weight_milli=250,
+    )
+    return heavy, light
