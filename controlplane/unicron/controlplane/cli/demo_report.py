@@ -10,12 +10,8 @@ from unicron.controlplane.cli.incident_list import item
 from unicron.controlplane.cli.output import duration, hung, table, width
 from unicron.controlplane.local.compared import TaskOutcome
 from unicron.controlplane.local.demo import DemoResult
-<<<<<<< Updated upstream
 from unicron.controlplane.local.faultrows import FaultRow, batches
-=======
-from unicron.controlplane.local.faultrows import FaultRow
 from unicron.controlplane.local.faults import KINDS
->>>>>>> Stashed changes
 from unicron.controlplane.replay import IncidentBook, IncidentSummary
 from unicron.controlplane.replay.headline import cost_words
 from unicron.events import Recorded

@@ -12,14 +12,9 @@ from pathlib import Path
 import msgspec
 
 from unicron.controlplane.core.state import ClusterState
-<<<<<<< Updated upstream
-from unicron.controlplane.local.cluster import ClusterFailed, LocalCluster
-from unicron.controlplane.local.faultrows import FaultRow, batches, fault_rows
-=======
 from unicron.controlplane.local.cluster import LocalCluster
 from unicron.controlplane.local.compared import TaskOutcome, outcome_of, verdicts
-from unicron.controlplane.local.faultrows import FaultRow, fault_rows
->>>>>>> Stashed changes
+from unicron.controlplane.local.faultrows import FaultRow, batches, fault_rows
 from unicron.controlplane.local.faults import KINDS, Fault
 from unicron.controlplane.local.injector import Shot, fire
 from unicron.controlplane.local.measure import Check, read_works
