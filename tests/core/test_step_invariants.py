@@ -212,6 +212,17 @@ def hit():
     return story.state, incident
 
 
+def test_a_node_that_is_not_blamed_for_whom_nobody_can_stop():
+    stopped = ev.WorkerStopOrdered(
+        task="gpt", worker="n1/0", incarnation=1, node="n1", grace_ms=0, reason="x"
+    )
+    stopping = fold(STATE, recorded(STATE, stopped))
+    entry = recorded(stopping, ev.DeadlinePassed(key="stop:n1/0:1", limit_ms=1), counter=10_000)
+    told = "who_outlives_its_stop_makes_its_node_sick"
+    assert told not in folded(stopping, entry)
+    assert told in folded(stopping, entry, of_node("n1", sick=""))
+
+
 def test_evidence_of_two_incidents():
     state, incident = hit()
     other = replace(incident, incident="inc-2", opened=ev.Sequence(state.seq + 1))

@@ -12,6 +12,7 @@ from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.state import NodeState
 from unicron.controlplane.core.step import Step, parts_changed, took_effect, was_heard
 from unicron.events import (
+    DeadlinePassed,
     Decision,
     Fact,
     GenerationClosed,
@@ -208,6 +209,21 @@ def sick_nodes_stay_apart(step: Step) -> Iterator[str]:
             yield f"{new.node} is sick ({new.sick}) and healthy again by {_what(step)}"
 
 
+def who_outlives_its_stop_makes_its_node_sick(step: Step) -> Iterator[str]:
+    """A worker that is still being stopped when the limit of that passes makes its node sick: its
+    device can't be used."""
+    body = step.body
+    if not isinstance(body, DeadlinePassed) or not took_effect(step):
+        return
+    kind, _, life = body.key.partition(":")
+    worker = step.before.workers.get(life.rpartition(":")[0]) if kind == "stop" else None
+    if worker is None or worker.status != "stopping" or worker.overdue:
+        return
+    node = step.after.nodes.get(worker.node)
+    if life == f"{worker.worker}:{worker.incarnation}" and node is not None and not node.sick:
+        yield f"{worker.worker} could not be stopped, and {worker.node} is not blamed"
+
+
 STEP_CHECKS: Final = (
     events_come_in_order,
     repeated_events_change_nothing,
@@ -223,4 +239,5 @@ STEP_CHECKS: Final = (
     lives_follow_each_other,
     lost_nodes_carry_nobody,
     sick_nodes_stay_apart,
+    who_outlives_its_stop_makes_its_node_sick,
 )

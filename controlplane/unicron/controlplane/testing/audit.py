@@ -16,11 +16,10 @@ from typing import IO, Self
 
 import msgspec
 
-from unicron.controlplane.core.fold import digest, fold
-from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.fold import digest
 from unicron.controlplane.replay import Replayer
 from unicron.controlplane.testing.outcome import Outcome
-from unicron.events import IncidentResolved, Recorded, record
+from unicron.events import Recorded, record
 
 _LENGTH = struct.Struct(">I")
 #: (subject, bytes, time it was stored) of each entry.
@@ -67,19 +66,10 @@ def _without_cause(log: tuple[Recorded, ...]) -> Iterator[str]:
 
 def _incident_ends(outcome: Outcome) -> Iterator[str]:
     """Every incident is opened, and ended exactly once by an event that took effect."""
-    ends: dict[str, int] = {}
-    state = ClusterState()
-    for recorded in outcome.log:
-        before, state = state, fold(state, recorded)
-        envelope = recorded.envelope
-        took_effect = state.void == before.void and state.duplicates == before.duplicates
-        if envelope is not None and isinstance(envelope.body, IncidentResolved) and took_effect:
-            name = str(envelope.body.incident)
-            ends[name] = ends.get(name, 0) + 1
-    for name, incident in state.incidents.items():
-        wanted = 1 if incident.resolved else 0
-        if ends.get(name, 0) != wanted or (not incident.resolved and not outcome.stuck):
-            yield f"incident {name} ended {ends.get(name, 0)} times"
+    for name, incident in outcome.state.incidents.items():
+        wanted, ends = 1 if incident.resolved else 0, outcome.ends.get(name, 0)
+        if ends != wanted or (not incident.resolved and not outcome.stuck):
+            yield f"incident {name} ended {ends} times"
 
 
 # --- The other process ----------------------------------------------------------------------------

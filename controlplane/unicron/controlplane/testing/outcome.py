@@ -11,7 +11,7 @@ from unicron.events import Recorded
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """`seconds`: virtual time. `lines`: the trace. `fired`: how many faults of each kind were
-    done. `stuck`: what hadn't come to an end, or ""."""
+    done. `stuck`: what hadn't come to an end, or "". `ends`: how often each incident ended."""
 
     seed: int
     seconds: float
@@ -21,6 +21,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...]
     stuck: str
     state: ClusterState
+    ends: dict[str, int]
 
     @property
     def faults_fired(self) -> int:

@@ -26,6 +26,7 @@ from unicron.controlplane.testing.network import Link
 from unicron.controlplane.testing.options import Fault, Options, task_spec
 from unicron.controlplane.testing.outcome import Outcome
 from unicron.controlplane.testing.pace import Pace
+from unicron.controlplane.testing.recount import Recount
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.solver import PretendedSolver
 from unicron.controlplane.testing.training import Training
@@ -65,6 +66,7 @@ class Simulation:
         self._ports = 20_000
         self._healing = False
         self._truth = Truth(self)
+        self._recount = Recount()
 
     @property
     def now_s(self) -> float:
@@ -121,6 +123,7 @@ class Simulation:
             violations=tuple(self.violations),
             stuck=stuck,
             state=self.state,
+            ends=self._recount.ends,
         )
 
     async def _until(self, done: Callable[[], bool], limit_s: float) -> bool:
@@ -165,7 +168,9 @@ class Simulation:
             raise
         self.lines.append(trace.line(self.now_s, recorded, before, self.state))
         if self.state.void == before.void and self.state.duplicates == before.duplicates:
-            for name, what in self._truth.false_alarms(recorded):
+            wrong = [*self._truth.false_alarms(recorded, before)]
+            wrong += self._recount.taken(recorded, self.state)
+            for name, what in wrong:
                 self.complain(name, what, recorded.seq)
 
     def _raised(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

@@ -1,0 +1,66 @@
+"""Mistakes planted into the product, each of which the simulator must report within a few seeds."""
+
+import pytest
+from msgspec.structs import replace
+
+from unicron.controlplane.core import fold, fold_limit, fold_task
+from unicron.controlplane.core.change import with_task, with_worker
+from unicron.controlplane.runtime.resend import Resender
+from unicron.controlplane.testing import simulation
+from unicron.controlplane.testing.seeds import options_of
+from unicron.events import GenerationClosed
+
+
+def told(seeds):
+    """Names of what is told of the first of these runs that doesn't hold."""
+    for seed in seeds:
+        found = {v.invariant for v in simulation.run(options_of(seed)).violations}
+        if found:
+            return found
+    return set()
+
+
+@pytest.fixture(autouse=True)
+def without_logs(caplog):
+    caplog.set_level("CRITICAL", "unicron")
+
+
+def test_orders_that_are_never_said_again(monkeypatch):
+    monkeypatch.setattr(Resender, "due", lambda self, state, now_ms: [])
+    assert told((7, 8)) == {"no_limit_passes_for_nothing"}
+
+
+def test_orders_that_are_said_again_to_who_asks_only(monkeypatch):
+    due = Resender.due
+
+    def to_who_asks(self, state, now_ms):
+        asked = set(self._asked)
+        found = due(self, state, now_ms)
+        return [o.seq for o in self._said if o.name in asked and o.seq in found]
+
+    monkeypatch.setattr(Resender, "due", to_who_asks)
+    assert told((8, 10)) == {"no_limit_passes_for_nothing"}
+
+
+def test_a_node_that_is_not_blamed_for_whom_nobody_can_stop(monkeypatch):
+    def outlived(state, at, worker):
+        return with_worker(state, replace(worker, overdue=True))
+
+    monkeypatch.setattr(fold_limit, "outlived", outlived)
+    assert told((9,)) == {"who_outlives_its_stop_makes_its_node_sick"}
+
+
+@pytest.mark.parametrize(
+    "counter,name",
+    [("closes", "faults_are_counted"), ("fruitless", "vain_generations_are_counted")],
+)
+def test_a_budget_that_nobody_counts(monkeypatch, counter, name):
+    def closed(state, at, body):
+        after = fold_task.generation_closed(state, at, body)
+        if after is None:
+            return None
+        old = getattr(state.tasks[body.task], counter)
+        return with_task(after, replace(after.tasks[body.task], **{counter: old}))
+
+    monkeypatch.setitem(fold.HANDLERS, GenerationClosed, closed)
+    assert told((1,)) == {name}
