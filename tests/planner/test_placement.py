@@ -42,9 +42,14 @@ def test_survivors_keep_their_slots_and_order_and_new_ones_follow():
     assert placed(base, a=2)["a"] == ["n1/3", "n0/0"]
 
 
-def test_replicas_go_to_different_nodes_then_to_the_emptiest_then_the_lowest_name():
-    base = problem([node("n2", 2), node("n1", 3), node("n0", 2)], [task("a", linear(6))])
-    assert placed(base, a=5)["a"] == ["n1/0", "n0/0", "n2/0", "n1/1", "n0/1"]
+def test_half_of_the_replicas_at_most_on_one_node_the_rest_together():
+    """The node with the least room that will do, then the lowest name."""
+    nodes = [node("n0", 4), node("n1", 4), node("n2", 2), node("n3", 3)]
+    base = problem(nodes, [task("a", linear(6))])
+    assert placed(base, a=4)["a"] == ["n2/0", "n3/0", "n2/1", "n3/1"]
+    assert placed(base, a=6)["a"] == ["n3/0", "n0/0", "n3/1", "n0/1", "n3/2", "n0/2"]
+    alone = problem([node("n0", 8)], [task("a", linear(6))])
+    assert placed(alone, a=6)["a"] == [f"n0/{i}" for i in range(6)], "one node is better than none"
 
 
 def test_a_growing_task_prefers_its_own_kind_of_device():
@@ -65,7 +70,10 @@ def test_groups_never_leave_their_node(tp, groups):
 
 def test_nodes_hold_whole_groups_only():
     """Counting 6 devices says three groups of 2, but nodes of 3 hold one each."""
-    tasks = [task("a", linear(3, tp=2)[1:], weight_milli=9000), task("b", linear(1), min_devices=0)]
+    tasks = [
+        task("a", linear(3, tp=2)[1:], weight_milli=9000),
+        task("b", linear(1), min_devices=0),
+    ]
     plan = dynamic_plan(problem([node("n0", 3), node("n1", 3)], tasks))
     assert plan.source == "dp" and of(plan, "a").layout == layout(2, tp=2)
     assert dict(plan.statistics)["optimal"] == 1

@@ -171,7 +171,7 @@ def test_a_second_life_of_a_worker_does_not_hide_its_closed_connection():
 
 def test_an_agent_that_died_alone_is_told_as_that():
     (incident,) = incident_of("at 5 s, the agent of n2 is killed for 8 s").incidents()
-    assert "was still connected to the log: its agent alone had died" in incident.what
+    assert "were still connected to the log: its agent alone had died" in incident.what
     (incident,) = incident_of("at 5 s, the agent of n2 is killed for 1 s").incidents()
     assert incident.what.startswith("a new agent of n2 took over, which ends the workers")
     assert "its connection had been closed for 1." in incident.what

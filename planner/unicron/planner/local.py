@@ -10,7 +10,7 @@ are as good as any to those who hold them.
 from __future__ import annotations
 
 from unicron.planner.assemble import finish
-from unicron.planner.placement import Group, surviving_groups
+from unicron.planner.placement import kept_slots
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.pricing import Ground, ground, meets_floor, minimum_order, standing
 from unicron.planner.problem import LayoutOption, PlanProblem, Slot, TaskDemand
@@ -63,27 +63,23 @@ def _answer(task: TaskDemand, nodes: Ground, quotas: _Quotas) -> Assignment:
         stays = Assignment(task=name, layout=task.current, kind=kind, slots=held)
         return quotas.take(task, stays)
     fitting = [
-        (option, groups)
+        (option, slots)
         for option in task.options
         if quotas.allow(task, option.kind, option.layout.devices)
-        and (groups := _groups(task, option, nodes)) is not None
+        and (slots := _slots(task, option, nodes)) is not None
     ]
     if not fitting:
         return Assignment(task=name)
-    option, groups = max(fitting, key=lambda fit: _preference(task, fit[0]))
-    slots = tuple(slot for group in groups for slot in group)
+    option, slots = max(fitting, key=lambda fit: _preference(task, fit[0]))
     shrunk = Assignment(task=name, layout=option.layout, kind=option.kind, slots=slots)
     return quotas.take(task, shrunk)
 
 
-def _groups(task: TaskDemand, option: LayoutOption, nodes: Ground) -> list[Group] | None:
-    """The first surviving groups that this option needs; None if there are too few."""
-    needed = option.layout.devices // option.layout.tp
-    usable = frozenset(
-        slot for slot in task.placement if _serves(slot, option.kind, task.avoid, nodes)
+def _slots(task: TaskDemand, option: LayoutOption, nodes: Ground) -> tuple[Slot, ...] | None:
+    """What this option needs of what the task holds, in rank order; None if that is too little."""
+    return kept_slots(
+        task, option.layout, lambda slot: _serves(slot, option.kind, task.avoid, nodes)
     )
-    groups = surviving_groups(task, option.layout.tp, usable)[:needed]
-    return groups if len(groups) == needed else None
 
 
 def _serves(slot: Slot, kind: str, avoid: tuple[str, ...], nodes: Ground) -> bool:
