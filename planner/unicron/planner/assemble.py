@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from unicron.planner.objective import Board, Choice
 from unicron.planner.placement import place
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.pricing import Ground, evaluate, relaxed
-from unicron.planner.problem import PlanProblem, digest
+from unicron.planner.problem import PlanProblem, TaskDemand, digest
 from unicron.planner.sources import transfers
 
 
@@ -48,11 +48,28 @@ def build(
     stamp: str = "",
 ) -> Plan | None:
     """Place one choice per task of the board; None if the groups don't fit into the nodes."""
-    slots = place(board.problem, board.tasks, picks)
+    assignments = _placed(board.problem, board.tasks, picks)
+    if assignments is None:
+        return None
+    return finish(board.problem, source, assignments, statistics, nodes=board.nodes, stamp=stamp)
+
+
+def build_of(problem: PlanProblem, chosen: Mapping[str, Choice], source: str) -> Plan | None:
+    """The same without a board: `chosen` has a choice for each task, by name."""
+    tasks = sorted(problem.tasks, key=lambda task: task.task)
+    if any(task.task not in chosen for task in tasks):
+        return None
+    assignments = _placed(problem, tasks, [chosen[task.task] for task in tasks])
+    return None if assignments is None else finish(problem, source, assignments)
+
+
+def _placed(
+    problem: PlanProblem, tasks: Sequence[TaskDemand], picks: Sequence[Choice]
+) -> list[Assignment] | None:
+    slots = place(problem, tasks, picks)
     if slots is None:
         return None
-    assignments = (
+    return [
         Assignment(task=task.task, layout=pick.layout, kind=pick.kind, slots=held)
-        for task, pick, held in zip(board.tasks, picks, slots, strict=True)
-    )
-    return finish(board.problem, source, assignments, statistics, nodes=board.nodes, stamp=stamp)
+        for task, pick, held in zip(tasks, picks, slots, strict=True)
+    ]

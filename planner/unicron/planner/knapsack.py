@@ -56,6 +56,12 @@ def best_options(rows: Sequence[Row], capacity: int, work_max: int | None = None
     return core.solve()
 
 
+def relaxed_price(rows: Sequence[Row], capacity: int) -> tuple[int, int]:
+    """What a unit of size is worth, as a fraction; (0, 1) if everything fits."""
+    relaxed = _relax(rows, [front_of(row) for row in rows], capacity)
+    return (0, 1) if relaxed is None else (relaxed.price, relaxed.scale)
+
+
 def front_of(row: Row) -> list[int]:
     """The options that score more than all smaller ones, by size."""
     found: list[int] = []

@@ -200,6 +200,13 @@ class _Scale:
         return (waf - cost, -int(self.task.hit), 0, 0, -self.rank * devices, -index)
 
 
+def row_for(prepared: Board, i: int, task: TaskDemand, now: Standing) -> tuple[Choice, ...]:
+    """The choices that task `i` of the board would have if it were this, and stood like this."""
+    scale = _Scale(prepared.problem, task, now, i, _bytes_unit(prepared.tasks))
+    reach = _reach(prepared.problem, task, prepared.rooms)
+    return _choices(scale, reach, movable=not prepared.uniform)
+
+
 def _choices(scale: _Scale, reach: dict[int, Rooms], *, movable: bool) -> tuple[Choice, ...]:
     """Parked, then the layouts by size that can be part of a best plan.
 
