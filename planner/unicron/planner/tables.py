@@ -90,7 +90,7 @@ class Table:
 
     def __len__(self) -> int:
         parts = (self.after_loss, self.after_joining, self.after_end, self.after_arrival)
-        return sum(map(len, parts))
+        return sum(len(part) for part in parts)
 
 
 class _Loss(msgspec.Struct, frozen=True, kw_only=True, order=True):
