@@ -9,6 +9,7 @@ gives its metrics for one repetition; medians over all of them, with smallest an
 - A burst: thousands of facts at once from many agents, each through the agents' own publisher and
   spool; meanwhile nodes are lost (their connections end), and that is in the log while most facts
   still wait. `--connected` agents hold a connection, `--agents` of them have something to say.
+- Failover, as in `failover.py`.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import asyncio
 import json
 import logging
 import os
+import random
 import resource
 import shutil
 import statistics
@@ -23,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import failover
 
 from unicron.controlplane.runtime.jetstream import JetStreamLog
 from unicron.controlplane.runtime.natsserver import NatsServer
@@ -55,6 +59,7 @@ METRICS: dict[str, tuple[str, float | None]] = {
     "fact_cpu_us": ("processor time to take a fact, µs: number, encode, spool", None),
     "waiting_at_loss": ("facts that waited when the first node was lost", None),
 }
+METRICS |= failover.METRICS
 _FSYNCS = 200
 _SINGLES = 200
 _LOSSES = 6
@@ -254,7 +259,7 @@ async def repetition(given: Given) -> dict[str, float]:
             finally:
                 await crowd.close()
                 await log.close()
-        return found
+        return found | await failover.repetition(random.Random())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

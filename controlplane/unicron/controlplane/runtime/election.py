@@ -102,7 +102,7 @@ class Election:
             try:
                 await self._lease.put("", seen)
             except LogUnreachable as error:
-                log.warning("the lease runs out by itself: %s", error)
+                log.info("the lease runs out by itself: %s", error)
 
     def _now_ms(self) -> int:
         return self._clock.monotonic_ns() // 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from unicron.controlplane.runtime.ports import Hold
 from unicron.controlplane.testing.options import Fault
 from unicron.controlplane.testing.trainee import Trainee
 from unicron.events import NodeId, subjects
@@ -277,6 +278,17 @@ def _second_leader(sim: Simulation, fault: Fault) -> str:
     return f"another control plane begins: {name}"
 
 
+def _lease(sim: Simulation, fault: Fault) -> str:
+    """Lost by its keeper, or let go by hand while its holder leads: two may lead at once."""
+    stream = sim.server.stream
+    if not stream.hold.holder:
+        return ""
+    holder = stream.hold.holder.partition("/")[0]
+    lost = fault.detail == "lost"
+    stream.hold = Hold() if lost else Hold("", stream.hold.revision + 1)
+    return f"the lease of {holder} is {'lost' if lost else 'let go'}"
+
+
 def _planner(sim: Simulation, fault: Fault) -> str:
     delay_ms = {"late": 12_000, "lost": 0, "dead": 300, "wrong": 400}[fault.detail]
     sim.moods.append((delay_ms, fault.detail))
@@ -310,6 +322,7 @@ KINDS: Final[dict[str, Kind]] = {
     "stop": _stop,
     "cut-control": _cut_control,
     "second": _second_leader,
+    "lease": _lease,
     "planner": _planner,
     "submit": _submit,
 }

@@ -287,9 +287,11 @@ class _Lease:
             return work()
         await owner.door()
         try:
-            return await owner.lease_link.request(work, self.limit_ms / 2000)
+            answer = await owner.lease_link.request(work, self.limit_ms / 2000)
         except TimeoutError:
             raise LogUnreachable("no answer from the log", fix="wait") from None
+        await owner.door()
+        return answer
 
 
 class _Tail:

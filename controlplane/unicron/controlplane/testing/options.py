@@ -11,6 +11,8 @@ from unicron.controlplane.testing.pace import PaceOptions
 from unicron.events import GPTSpec, OptimizerSpec, TaskId, TaskSpec
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+#: Their names are letters.
+INSTANCES_MAX: Final = 5
 _LONGEST_MS: Final = 24 * 3600 * 1000
 
 
@@ -46,7 +48,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A whole run. The faults come within `faults_ms`; afterwards everything that broke is mended,
     and within `heal_ms` every task and incident must have come to an end. `window_ms`: how long
     the log knows an id again. `skew_ms`: how far clocks may be apart. `nodes_max`: beyond it no
-    node is added unasked."""
+    node is added unasked. `instances`: control planes, one of which leads."""
 
     seed: int
     nodes: tuple[NodeOptions, ...]
@@ -59,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     window_ms: int = 120_000
     skew_ms: int = 0
     nodes_max: int = 6
+    instances: int = 1
 
 
 def mistake_in(options: Options) -> str:
@@ -74,6 +77,8 @@ def mistake_in(options: Options) -> str:
         return "names are letters, digits, - and _"
     if not all(0 <= n.devices <= NODE_DEVICES_MAX for n in options.nodes):
         return f"a node has 0 to {NODE_DEVICES_MAX} devices"
+    if not 1 <= options.instances <= INSTANCES_MAX:
+        return f"there are 1 to {INSTANCES_MAX} control planes"
     if not all(0 <= ms <= _LONGEST_MS for ms in (*times, options.faults_ms)):
         return f"times are from 0 to {_LONGEST_MS} ms"
     return ""

@@ -40,7 +40,11 @@ _WEIGHTS = {
     "planner": 4,
     "submit": 2,
 }
-assert set(_WEIGHTS) == set(KINDS)
+#: How many control planes the seeds have that have several, by their remainder of 6; and what those
+#: suffer besides.
+_INSTANCES = {0: 3, 5: 2}
+_SEVERAL = "lease"
+assert {*_WEIGHTS, _SEVERAL} == set(KINDS)
 
 #: Most a fault of a kind lasts, in milliseconds.
 _LONGEST_MS = {
@@ -63,6 +67,10 @@ def options_of(seed: int) -> Options:
     nodes = rng.randint(3, 7)
     faults_ms = rng.choice([160_000, 210_000, 270_000])
     micro_batch_ms = rng.choice([150, 300, 500])
+    instances = _INSTANCES.get(seed % 6, 1)
+    faults = _faults(random.Random(f"{seed}:faults"), faults_ms)
+    if instances > 1:
+        faults = _with_leases(random.Random(f"{seed}:leases"), faults, faults_ms)
     return Options(
         seed=seed,
         nodes=tuple(
@@ -72,7 +80,7 @@ def options_of(seed: int) -> Options:
         tasks=tuple(
             _task(rng, number, faults_ms, micro_batch_ms) for number in range(rng.randint(1, 3))
         ),
-        faults=_faults(random.Random(f"{seed}:faults"), faults_ms),
+        faults=faults,
         weather=Weather(
             latency_us=rng.choice([400, 2000, 20_000]),
             late_permille=rng.choice([0, 3, 20]),
@@ -91,6 +99,7 @@ def options_of(seed: int) -> Options:
         window_ms=rng.choice([2_000, 120_000]),
         skew_ms=rng.choice([0, 0, 900_000]),
         nodes_max=nodes + 2,
+        instances=instances,
     )
 
 
@@ -130,6 +139,24 @@ def _faults(rng: random.Random, faults_ms: int) -> tuple[Fault, ...]:
             )
         )
     return tuple(faults)
+
+
+def _with_leases(
+    rng: random.Random, faults: tuple[Fault, ...], faults_ms: int
+) -> tuple[Fault, ...]:
+    """... with what goes wrong between several control planes, some of it often."""
+    more = [
+        Fault(
+            at_ms=rng.randint(3000, faults_ms),
+            kind=kind,
+            pick=rng.randrange(1 << 20),
+            detail=rng.choice(["lost", "let go"]) if kind == _SEVERAL else "",
+            for_ms=rng.randint(100, _LONGEST_MS.get(kind, 100)),
+        )
+        for kind in (_SEVERAL, "stop", "cut-control", "crash")
+        for _ in range(rng.choice([0, 2, 6]))
+    ]
+    return tuple(sorted([*faults, *more], key=lambda f: f.at_ms))
 
 
 def _detail(rng: random.Random, kind: str) -> str:

@@ -50,6 +50,7 @@ class Simulation:
         self._net_rng = random.Random(f"{seed}:net")
         self._group_rng = random.Random(f"{seed}:group")
         self._rng = random.Random(f"{seed}:rest")
+        self._lease_rng = random.Random(f"{seed}:lease")
         self.pace = Pace(options.pace, random.Random(f"{seed}:pace"))
         self.hosts: dict[str, Host] = {}
         self.instances: list[Instance] = []
@@ -102,7 +103,8 @@ class Simulation:
             self.later(submission.at_ms, partial(self._submit, submission.spec))
         for fault in self.options.faults:
             self.later(fault.at_ms, partial(self._fault, fault))
-        self.start_instance("a")
+        for number in range(self.options.instances):
+            self.start_instance("abcde"[number])
 
     async def _finish(self, limit_s: float) -> Outcome:
         """Everything must come to an end within the limit."""
@@ -247,8 +249,15 @@ class Simulation:
                 lambda _: PretendedSolver(self._mood),
                 skew_ns=skew_ms * 1_000_000,
                 on_end=self._instance_ended,
+                lease_link=self._lease_link(),
             )
         )
+
+    def _lease_link(self) -> Link | None:
+        """With several instances the lease may be late or lost; one alone doesn't notice it."""
+        if self.options.instances == 1:
+            return None
+        return Link(self.options.weather, self._lease_rng)
 
     def _mood(self) -> tuple[int, str]:
         if self.moods and not self._healing:
@@ -262,15 +271,21 @@ class Simulation:
         self.violations += violations
         if why.startswith("bug") and not violations:
             self.complain("the_engine_goes_on", why)
-        if not any(i.alive for i in self.instances):  # as a service manager does
+        if self._is_wanted(instance.name):  # as a service manager does
             self.later(self._restart_ms(), lambda: self._restart(instance.name))
+
+    def _is_wanted(self, name: str) -> bool:
+        """Each of several has a service manager of its own; one alone may have got a rival, who
+        does as well."""
+        living = [i.name for i in self.instances if i.alive]
+        return name not in living and (self.options.instances > 1 or not living)
 
     def _restart_ms(self) -> int:
         """How long a service manager takes."""
         return self._rng.randint(200, 3000)
 
     def _restart(self, name: str) -> None:
-        if not any(i.alive for i in self.instances):
+        if self._is_wanted(name):
             self.start_instance(name)
             self._note(f"control/{name}", "the process begins again")
 
