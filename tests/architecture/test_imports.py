@@ -23,7 +23,7 @@ OURS = {
     "unicron.controlplane.replay": (
         "unicron.events",
         *PURE_PLANNER,
-        *(f"unicron.planner.{name}" for name in ("assemble", "dynamic")),
+        *(f"unicron.planner.{name}" for name in ("assemble", "dynamic", "strategies")),
         "unicron.controlplane.core",
         "unicron.controlplane.errors",
     ),

@@ -14,6 +14,7 @@ from unicron.controlplane.local.faultrows import FaultRow, batches
 from unicron.controlplane.local.faults import KINDS
 from unicron.controlplane.replay import IncidentBook, IncidentSummary
 from unicron.controlplane.replay.headline import cost_words
+from unicron.controlplane.replay.story import PASSED_ON, Trade
 from unicron.events import Recorded
 
 SCHEMA = "unicron.demo/1"
@@ -31,6 +32,12 @@ _LEGEND = (
     ("RESUME", "from the fault to the first iteration committed by the survivors"),
     ("WHOLE", "from the fault to the end of its incident: repaired, or planned anew"),
 )
+_TRADES = (
+    ("RELEASED", "from the plan to the end of the donor's worker"),
+    ("IDLE", "from there to the first iteration that the receiver committed with the device"),
+    ("DONOR", "how long the donor's other members stood still to go on without the device"),
+    ("RECEIVER", "how long the receiver's members stood still to take it in"),
+)
 _AT_LEAST = (
     ">",
     "at least: from the first fact on, since only you know when the fault was",
@@ -42,7 +49,7 @@ def text(result: DemoResult) -> str:
     book = IncidentBook(result.events)
     parts = [_story(book, row) for row in result.rows if row.incident is not None]
     parts += [_told(result.rows, book), _costs(result.rows)]
-    parts += [_tasks(result), _losses(result.tasks[0]), _verdict(result)]
+    parts += [_trades(book.trades()), _tasks(result), _losses(result.tasks[0]), _verdict(result)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -166,6 +173,29 @@ def _took(value: float | None, *, at_least: bool = False) -> str:
     return ("> " if at_least else "") + duration(round(value))
 
 
+def _trades(trades: tuple[Trade, ...]) -> str:
+    """Devices that passed from one task to another, and what that cost."""
+    rows = [
+        (
+            trade.device,
+            trade.donor,
+            trade.receiver,
+            duration(trade.wait_ms),
+            duration(trade.idle_ms),
+            duration(trade.donor_stall_ms),
+            duration(trade.receiver_stall_ms),
+            "" if trade.state == PASSED_ON else trade.state,
+        )
+        for trade in trades
+    ]
+    if not rows:
+        return ""
+    header = ("DEVICE", "FROM", "TO", "RELEASED ", "IDLE ", "DONOR ", "RECEIVER ", "")
+    size = max(len(name) for name, _ in _TRADES) + 2
+    told = [hung(f"{name:<{size}}{about}", size, width()) for name, about in _TRADES]
+    return "\n".join([table(header, rows, width()), "", *told])
+
+
 def _tasks(result: DemoResult) -> str:
     """Both tasks through it all, and what they ended with."""
     rows = [
@@ -244,6 +274,7 @@ def as_json(result: DemoResult) -> str:
         "reference_digest": heavy.reference.state_digest if heavy.reference else None,
         "forward_passes": heavy.work.passes,
         "tasks": [_task(result, task) for task in result.tasks],
+        "trades": [msgspec.to_builtins(t) for t in IncidentBook(result.events).trades()],
         "events": len(result.events),
         "log": str(result.options.log_path),
         "losses": [_single(heavy.work.losses.get(i, ())) for i in range(result.options.iterations)],

@@ -10,12 +10,14 @@ from unicron.controlplane.replay import IncidentStory, ReplayReport, StoryEvent
 from unicron.controlplane.replay.phrases import names, one_line
 from unicron.controlplane.replay.steps import Step
 from unicron.controlplane.replay.story import (
+    STRATEGIES,
     GivenDevices,
     GivenOrder,
     PlanChoice,
     TaskMoment,
     TaskPassage,
 )
+from unicron.controlplane.replay.trades import in_words
 from unicron.controlplane.replay.units import gflops
 
 _KIND_COLOURS: Final = {"observed": "yellow", "decided": "cyan", "done": ""}
@@ -208,6 +210,8 @@ def _plan(plan: PlanChoice) -> list[str]:
         less = gflops(abs(other.loss_milli))
         how = "less" if other.loss_milli >= 0 else "more"
         lines.append(f"  instead ({other.name}): {other.what}; worth {less} {how}")
+    lines += [f"  {line}" for line in _compared(plan)]
+    lines += [f"  {in_words(trade)}" for trade in plan.trades]
     if plan.taken and not plan.alternatives:
         lines.append(
             "  instead: nothing else, all methods agree"
@@ -217,6 +221,23 @@ def _plan(plan: PlanChoice) -> list[str]:
     return [
         hung(line[: len(line) - len(line.lstrip())] + one_line(line), 4, width()) for line in lines
     ]
+
+
+def _compared(plan: PlanChoice) -> list[str]:
+    """What each strategy would have been worth, a line for those that come to the same."""
+    same: dict[tuple[str, int], list[str]] = {}
+    for other in plan.strategies:
+        same.setdefault((other.what, other.loss_milli), []).append(STRATEGIES[other.name])
+    return [
+        f"{', '.join(names_)}: {what}; {_than_the_plan(loss)}"
+        for (what, loss), names_ in same.items()
+    ]
+
+
+def _than_the_plan(loss_milli: int) -> str:
+    if not loss_milli:
+        return "worth as much"
+    return f"worth {gflops(abs(loss_milli))} {'less' if loss_milli > 0 else 'more'}"
 
 
 def _given(given: GivenDevices) -> str:

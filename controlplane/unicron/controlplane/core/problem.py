@@ -6,7 +6,7 @@ from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.core.supply import devices, is_lame, usable
 from unicron.events import Allocation, NodeId, TaskId, TaskSpec
-from unicron.planner.cost import GPTShape, options_for
+from unicron.planner.cost import GPTShape, options_for, parameters
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
     Layout,
@@ -79,17 +79,8 @@ def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
 
 def options_of(spec: TaskSpec, kind: str) -> tuple[LayoutOption, ...]:
     """Every layout the task could run in on devices of this kind. Raises BadProblem."""
-    model = spec.model
-    shape = GPTShape(
-        layers=model.num_layers,
-        hidden=model.hidden_size,
-        heads=model.num_attention_heads,
-        sequence=model.seq_length,
-        vocabulary=model.vocab_size,
-        micro_batch=model.micro_batch_size,
-    )
     return options_for(
-        shape,
+        _shape(spec),
         spec.micro_batches,
         min(spec.max_devices, spec.micro_batches),
         DEVICE_GFLOPS.get(kind, DEVICE_GFLOPS["cpu"]),
@@ -97,6 +88,24 @@ def options_of(spec: TaskSpec, kind: str) -> tuple[LayoutOption, ...]:
         spec.pipeline_parallel,
         min_devices=spec.min_devices,
         link_bytes_per_s=LINK_BYTES_PER_S.get(kind, 20_000_000_000),
+    )
+
+
+def state_bytes_of(spec: TaskSpec) -> int:
+    """What one rank trains with: weights and Adam's two moments in fp32. It is no part of the
+    problem yet: a plan doesn't count what moving it takes."""
+    return 12 * parameters(_shape(spec)) // (spec.tensor_parallel * spec.pipeline_parallel)
+
+
+def _shape(spec: TaskSpec) -> GPTShape:
+    model = spec.model
+    return GPTShape(
+        layers=model.num_layers,
+        hidden=model.hidden_size,
+        heads=model.num_attention_heads,
+        sequence=model.seq_length,
+        vocabulary=model.vocab_size,
+        micro_batch=model.micro_batch_size,
     )
 
 

@@ -6,19 +6,20 @@ from typing import Any
 import msgspec
 
 from unicron import events as ev
-from unicron.controlplane.core.problem import allocations_of, problem_of
+from unicron.controlplane.core.problem import allocations_of, problem_of, state_bytes_of
 from unicron.controlplane.core.state import TaskState
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import Alternative, GivenDevices, PlanChoice
 from unicron.controlplane.replay.units import count
-from unicron.events import Allocation, Recorded, Sequence
+from unicron.events import Allocation, Recorded, Sequence, TaskId
 from unicron.planner.assemble import finish
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.errors import BadProblem
 from unicron.planner.local import local_plan
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import PlanProblem, digest
+from unicron.planner.strategies import STRATEGIES
 
 _MS = 1_000_000
 
@@ -49,7 +50,7 @@ def choice_of(reading: Reading, recorded: Recorded, start_ns: int) -> PlanChoice
     asked = body.source != "local"
     solved = _answer(reading, recorded.seq, body.computed_at) if asked else None
     before, after = _changes(reading, recorded.seq, body.allocations)
-    comparable, alternatives = _alternatives(reading, body, solved)
+    problem = _problem(reading, body, solved)
     return PlanChoice(
         **common,
         taken=True,
@@ -63,8 +64,10 @@ def choice_of(reading: Reading, recorded: Recorded, start_ns: int) -> PlanChoice
         statistics=solved[1].statistics if solved else (),
         before=before,
         after=after,
-        comparable=comparable,
-        alternatives=alternatives,
+        comparable=problem is not None,
+        alternatives=_alternatives(problem, body) if problem is not None else (),
+        strategies=_strategies(reading, problem, body) if problem is not None and asked else (),
+        trades=reading.trades.of(recorded.seq),
     )
 
 
@@ -138,26 +141,31 @@ def _given(reading: Reading, task: TaskState, allocation: Allocation) -> GivenDe
 # --- What else could have been done --------------------------------------------------------------
 
 
-def _alternatives(
+def _problem(
     reading: Reading, body: ev.PlanDecided, solved: tuple[Sequence, ev.PlanSolved] | None
-) -> tuple[bool, tuple[Alternative, ...]]:
-    """Is the problem what this version sees in that state; then the other methods' answers."""
+) -> PlanProblem | None:
+    """What was solved, if this version sees the same in that state."""
     state = reading.computed_on(body.computed_at)
     if state is None:
-        return False, ()
+        return None
     try:
         problem = problem_of(state)
         local = local_plan(problem)
     except BadProblem:
-        return False, ()
+        return None
     if solved is not None and solved[1].problem_digest != digest(problem):
-        return False, ()
+        return None
     if body.source == "local" and (body.value, body.waf_milli) != (
         local.value_gflops_milli,
         local.waf_milli,
     ):
-        return False, ()
-    others = [] if body.source == "local" else [local]
+        return None
+    return problem
+
+
+def _alternatives(problem: PlanProblem, body: ev.PlanDecided) -> tuple[Alternative, ...]:
+    """The other methods' answers, where they are others."""
+    others = [] if body.source == "local" else [local_plan(problem)]
     others += [dynamic_plan(problem), *_wait(problem)]
     chosen = {a.task: a.slots for a in body.allocations}
     found: dict[tuple[Assignment, ...], Alternative] = {}
@@ -166,14 +174,34 @@ def _alternatives(
             chosen.get(a.task, _held(problem, a.task)) == a.slots for a in allocations_of(plan)
         )
         if not same and plan.assignments not in found:
-            found[plan.assignments] = Alternative(
-                name=plan.source,
-                what=_in_words(problem, plan),
-                value_milli=plan.value_gflops_milli,
-                waf_milli=plan.waf_milli,
-                loss_milli=body.value - plan.value_gflops_milli,
-            )
-    return True, tuple(found.values())
+            found[plan.assignments] = _alternative(problem, body, plan, plan.source)
+    return tuple(found.values())
+
+
+def _strategies(
+    reading: Reading, problem: PlanProblem, body: ev.PlanDecided
+) -> tuple[Alternative, ...]:
+    """Answers of those who don't look at the value, on the problem with the sizes of the models."""
+    sized = tuple(
+        msgspec.structs.replace(
+            task, state_bytes=state_bytes_of(reading.state.tasks[TaskId(task.task)].spec)
+        )
+        for task in problem.tasks
+    )
+    known = msgspec.structs.replace(problem, tasks=sized)
+    return tuple(
+        _alternative(problem, body, strategy(known), name) for name, strategy in STRATEGIES.items()
+    )
+
+
+def _alternative(problem: PlanProblem, body: ev.PlanDecided, plan: Plan, name: str) -> Alternative:
+    return Alternative(
+        name=name,
+        what=_in_words(problem, plan),
+        value_milli=plan.value_gflops_milli,
+        waf_milli=plan.waf_milli,
+        loss_milli=body.value - plan.value_gflops_milli,
+    )
 
 
 def _held(problem: PlanProblem, name: str) -> tuple[tuple[str, int], ...]:

@@ -15,6 +15,7 @@ from unicron.controlplane.replay.links import Linker
 from unicron.controlplane.replay.phrases import names
 from unicron.controlplane.replay.story import Leader
 from unicron.controlplane.replay.throughput import ThroughputBook
+from unicron.controlplane.replay.trades import TradeBook
 from unicron.controlplane.replay.units import duration
 from unicron.events import Envelope, NodeId, Recorded, Sequence
 
@@ -37,6 +38,7 @@ class Reading:
         self.log: list[Recorded] = []
         self.links: list[tuple[Sequence, ...]] = []
         self.throughput = ThroughputBook(self.log)
+        self.trades = TradeBook()
         self.tasks: dict[str, list[tuple[Sequence, TaskState]]] = {}
         self.stores: dict[tuple[str, int], NodeId] = {}
         self.notes: dict[Sequence, str] = {}
@@ -115,6 +117,7 @@ class Reading:
         if recorded.envelope is not None:
             self._note(before, recorded, recorded.envelope)
         self.throughput.see(before, after, recorded)
+        self.trades.see(before, after, recorded)
 
     def _note(self, before: ClusterState, recorded: Recorded, envelope: Envelope) -> None:
         if envelope.incident is not None:

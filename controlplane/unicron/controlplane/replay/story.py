@@ -6,7 +6,7 @@ what stands in the log as it is. `t_plus_ms`: stream time since the first eviden
 what came before.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -114,15 +114,55 @@ class GivenDevices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """Another answer to the same problem. `name`: ``local``, ``dp``, ``cpsat`` or ``wait`` (the
-    tasks that were hit stand still until what they lost is back). Thousandths of weighted GFLOP/s;
-    `loss_milli`: how much less than the plan it is worth, negative if more."""
+    """Another answer to the same problem. `name`: ``local``, ``dp``, ``cpsat``, a strategy (see
+    PlanChoice) or ``wait`` (the tasks that were hit stand still until what they lost is back).
+    Thousandths of weighted GFLOP/s; `loss_milli`: how much less than the plan it is worth,
+    negative if more."""
 
     name: str
     what: str
     value_milli: int
     waf_milli: int
     loss_milli: int
+
+
+#: Allocations that a plan is compared with, by name.
+STRATEGIES: Final = {
+    "equal": "equal shares",
+    "weighted": "shares by weight",
+    "sized": "shares by model size",
+    "current": "only who was hit changes",
+}
+#: States of a trade.
+WAITS, RELEASED, PASSED_ON, WITHDRAWN = "waits", "released", "passed on", "withdrawn"
+
+
+class Trade(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that passes from one task to another. Sequences and times are None for what has not
+    happened (yet).
+
+    `state`: ``waits`` for the release, ``released``, ``passed on`` (the receiver trains on it) or
+    ``withdrawn`` (by another plan, or by the end of a task). `wait_ms`: from the plan to the
+    release, the end of the donor's worker; `idle_ms`: from there to the first iteration that the
+    receiver committed with it, in which the device did nothing for anybody.
+
+    `donor_stall_ms`, `receiver_stall_ms`: how long those of either task who stayed stood still for
+    the change: as they said themselves when they switched at an iteration's end, else from the
+    close of the generation to the first iteration after it.
+    """
+
+    device: WorkerId
+    donor: TaskId
+    receiver: TaskId
+    state: str
+    planned_seq: Sequence
+    released_seq: Sequence | None
+    started_seq: Sequence | None
+    trains_seq: Sequence | None
+    wait_ms: int | None
+    idle_ms: int | None
+    donor_stall_ms: int | None
+    receiver_stall_ms: int | None
 
 
 class PlanChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +173,10 @@ class PlanChoice(msgspec.Struct, frozen=True, kw_only=True):
     `statistics`: the planner's own. `changes`: tasks whose devices it changes, before and after.
 
     `alternatives`: computed again from the state; `comparable` is False, and there are none, if
-    this version's planner would see another problem in that state than was solved.
+    this version's planner would see another problem in that state than was solved. `strategies`:
+    what allocations that don't look at the value would have been worth, for a plan of the whole
+    cluster: ``equal``, ``weighted`` and ``sized`` shares, and ``current``, where only who was hit
+    shrinks. `trades`: devices that pass from one task to another by it.
     """
 
     seq: Sequence
@@ -153,6 +196,8 @@ class PlanChoice(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[GivenDevices, ...]
     comparable: bool
     alternatives: tuple[Alternative, ...]
+    strategies: tuple[Alternative, ...] = ()
+    trades: tuple[Trade, ...] = ()
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, kw_only=True):

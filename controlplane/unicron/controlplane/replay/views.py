@@ -17,7 +17,7 @@ from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.recovery import recovery_of
 from unicron.controlplane.replay.replayer import ReplayReport
 from unicron.controlplane.replay.steps import IncidentSteps
-from unicron.controlplane.replay.story import IncidentStory, StoryEvent, ThroughputCurve
+from unicron.controlplane.replay.story import IncidentStory, StoryEvent, ThroughputCurve, Trade
 from unicron.controlplane.replay.summaries import Summaries
 from unicron.controlplane.replay.summary import IncidentSummary
 from unicron.controlplane.replay.telling import story_of
@@ -67,6 +67,10 @@ class IncidentBook:
     def throughput(self) -> tuple[ThroughputCurve, ...]:
         """Of every task, over the whole log."""
         return whole_curves_of(self._summaries.reading)
+
+    def trades(self) -> tuple[Trade, ...]:
+        """Devices that passed from one task to another, oldest first."""
+        return self._reading.trades.trades
 
     def steps(self, incident: str) -> IncidentSteps:
         """What its recovery took, step by step. KeyError if there is none with this id."""

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from unicron.controlplane.replay.page.cells import Cell, Marks, badge, folded, t_plus, table
 from unicron.controlplane.replay.page.tree import Element, each, el
-from unicron.controlplane.replay.story import GivenDevices, GivenOrder, IncidentStory, PlanChoice
+from unicron.controlplane.replay.story import (
+    STRATEGIES,
+    GivenDevices,
+    GivenOrder,
+    IncidentStory,
+    PlanChoice,
+)
 from unicron.controlplane.replay.units import count, duration, gflops
 
 
@@ -33,6 +39,7 @@ def _plan(plan: PlanChoice, marks: Marks) -> Iterator[Cell | None]:
     told = [text for text in plan.explanation if text != plan.reason]
     yield each("ul", (el("li", text) for text in told)) if told else None
     yield _priced(plan)
+    yield _traded(plan, marks)
     yield _asked(plan, marks)
 
 
@@ -52,10 +59,12 @@ def _priced(plan: PlanChoice) -> Cell | None:
     chosen = (el("b", plan.source), el("b", "chosen" if plan.taken else "answered"))
     values = (gflops(plan.value_milli), gflops(plan.waf_milli))
     rows: list[tuple[Cell, ...]] = [(*chosen, *values, "-")]
-    for other in plan.alternatives:
+    named = [(other.name, other) for other in plan.alternatives]
+    named += [(STRATEGIES[other.name], other) for other in plan.strategies]
+    for name, other in named:
         less = f"{gflops(abs(other.loss_milli))} {'less' if other.loss_milli >= 0 else 'more'}"
         worth = (gflops(other.value_milli), gflops(other.waf_milli))
-        rows.append((other.name, other.what, *worth, less))
+        rows.append((name, other.what, *worth, less))
     header = ("METHOD", "WHAT", "WORTH LESS THE CHANGE OVER ", "WAF ", "THAN THE PLAN ")
     note = ""
     if plan.taken and not plan.alternatives:
@@ -65,6 +74,32 @@ def _priced(plan: PlanChoice) -> Cell | None:
             else "Instead: not known, this version would see another problem there."
         )
     return el("div", table(header, rows), el("p", note, class_="note") if note else None)
+
+
+def _traded(plan: PlanChoice, marks: Marks) -> Cell | None:
+    """Devices that passed from one task to another, and what that cost."""
+    rows = [
+        (
+            trade.device,
+            trade.donor,
+            trade.receiver,
+            trade.state,
+            marks.of(trade.released_seq) if trade.released_seq is not None else "-",
+            duration(trade.wait_ms),
+            duration(trade.donor_stall_ms),
+            marks.of(trade.trains_seq) if trade.trains_seq is not None else "-",
+            duration(trade.idle_ms),
+            duration(trade.receiver_stall_ms),
+        )
+        for trade in plan.trades
+    ]
+    if not rows:
+        return None
+    header = (
+        *("DEVICE", "FROM", "TO", "STATE", "RELEASED ", "AFTER ", "DONOR STOOD STILL "),
+        *("TRAINS AGAIN ", "IDLE FOR ", "RECEIVER STOOD STILL "),
+    )
+    return el("div", el("h4", "Devices that change hands"), table(header, rows))
 
 
 def _asked(plan: PlanChoice, marks: Marks) -> Element:
