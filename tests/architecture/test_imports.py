@@ -9,7 +9,7 @@ from tests.architecture.sources import REPO, imports, is_within, modules
 
 PURE_PLANNER = tuple(
     f"unicron.planner.{name}"
-    for name in ("problem", "validation", "plan", "local", "check", "cost", "errors")
+    for name in ("problem", "validation", "plan", "local", "sources", "check", "cost", "errors")
 )
 
 VIEWS = ("story", "summary", "steps", "phrases.names", "units")

@@ -49,6 +49,20 @@ def drained(problem: PlanProblem, *nodes: str) -> PlanProblem:
     )
 
 
+def unit(problem: PlanProblem, *, rack: str = "", segment: str = "") -> tuple[str, ...]:
+    """The nodes of one rack, or of one segment, for `failed` and `drained`: what is to be taken out
+    of service as a whole, such as an NVLink domain that isn't healthy.
+
+    Raises `BadProblem` if there is no node in it.
+    """
+    part, name = ("rack", rack) if rack else ("segment", segment)
+    members = tuple(n.node for n in problem.nodes if name and getattr(n, part) == name)
+    if not members:
+        names = sorted({getattr(n, part) for n in problem.nodes} - {""})
+        raise BadProblem(part, f"there is no node in {part} {name!r}", _suggestion(name, names))
+    return members
+
+
 def joined(problem: PlanProblem, kind: str, count: int = 1) -> PlanProblem:
     """`count` more nodes like the largest healthy one of this kind, in no known rack.
 

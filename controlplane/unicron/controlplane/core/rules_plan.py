@@ -19,6 +19,7 @@ from unicron.planner.check import check
 from unicron.planner.local import local_plan
 from unicron.planner.plan import Plan
 from unicron.planner.problem import digest
+from unicron.planner.sources import transfers
 
 
 def adopt_local(state: ClusterState) -> Verdict | None:
@@ -113,15 +114,17 @@ def _why_not(state: ClusterState) -> str:
         return f"since then #{plan.wanted}: {plan.reason}"
     problem = problem_of(state)
     must_run = {t.task for t in problem.tasks if t.min_devices}
+    assignments = tuple(assignment_of(a) for a in plan.answered)
     given = Plan(
         source=plan.source,
-        assignments=tuple(assignment_of(a) for a in plan.answered),
-        # The log doesn't name them: they follow from the allocations.
+        assignments=assignments,
+        # The log names neither these nor the transfers: they follow from the allocations.
         relaxed=tuple(a.task for a in plan.answered if not a.slots and a.task in must_run),
         value_gflops_milli=plan.value,
         waf_milli=plan.waf_milli,
         computed_at=state.seq,
         problem_digest=digest(problem),
+        transfers=transfers(problem, assignments),
     )
     broken = check(problem, given)
     return "; ".join(str(v) for v in broken[:3])
