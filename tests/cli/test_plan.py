@@ -84,6 +84,16 @@ def test_strategies_are_compared(cli, small):
     assert "OF THIS PLAN" in text and "weighted  " not in text.lower().split("strategy")[1]
 
 
+def test_a_spare_is_weighed_where_repairs_are_known(cli):
+    Path("rated.toml").write_text(
+        "node_mtbf_ms = 7_776_000_000\nrepair_ms = 86_400_000\n" + SMALL, encoding="utf-8"
+    )
+    told = cli.json("plan", "rated.toml")
+    assert told["spares"][0]["spare"] is None
+    assert told["spares"][0]["total_milli"] >= told["spares"][-1]["total_milli"]
+    assert "spare: leaving n" in cli("plan", "rated.toml").stdout
+
+
 def test_the_plan_is_written_for_other_programs(cli, small):
     assert cli("plan", small, "--out", "plan.json").exit_code == 0
     import msgspec

@@ -119,12 +119,7 @@ def fill_table(
     between any two steps, or drop it when the state has moved on."""
     makers = _Makers(problem)
     losses = _losses(problem, makers.base)
-    counts = Counter(losses.values())
-    kinds_of_loss = sorted(counts)
-    table.losses = losses
-    for loss in kinds_of_loss:
-        table.after_loss[(loss,)] = makers.after_losses(loss)
-        yield
+    yield from _fill_losses(table, makers, losses)
     for kind in sorted({node.kind for node in problem.nodes}):
         table.after_joining[kind] = makers.after_joining(kind)
         yield
@@ -135,11 +130,25 @@ def fill_table(
         table.after_arrival[task.task] = after_arrival(problem, task)
         yield
     if len(problem.tasks) <= PAIR_TASKS_MAX:
-        for pair in combinations_with_replacement(kinds_of_loss, 2):
+        counts = Counter(losses.values())
+        for pair in combinations_with_replacement(sorted(counts), 2):
             if pair[0] != pair[1] or counts[pair[0]] > 1:
                 table.after_loss[pair] = makers.after_losses(*pair)
                 yield
     table.complete = True
+
+
+def fill_losses(table: Table, problem: PlanProblem) -> Iterator[None]:
+    """Fill in the single failures alone."""
+    makers = _Makers(problem)
+    yield from _fill_losses(table, makers, _losses(problem, makers.base))
+
+
+def _fill_losses(table: Table, makers: _Makers, losses: dict[str, _Loss]) -> Iterator[None]:
+    table.losses = losses
+    for loss in sorted(set(losses.values())):
+        table.after_loss[(loss,)] = makers.after_losses(loss)
+        yield
 
 
 def after_arrival(problem: PlanProblem, task: TaskDemand) -> Entry:

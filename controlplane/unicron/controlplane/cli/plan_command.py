@@ -138,16 +138,22 @@ def _answer(problem: "PlanProblem", method: str, compared: tuple[str, ...]) -> "
     from unicron.controlplane.cli.plan_text import Answer
     from unicron.planner import Planner
     from unicron.planner.explanation import explanation
+    from unicron.planner.spares import SpareWorth, with_spare
     from unicron.planner.strategies import STRATEGIES
 
+    solve = Planner(method).solve  # type: ignore[arg-type]
     begun = time.monotonic_ns()
-    plan = Planner(method).solve(problem)  # type: ignore[arg-type]
+    spares: tuple[SpareWorth, ...] = ()
+    if problem.repair_ms and method != "local":
+        spares = with_spare(problem, solve)
+    plan = spares[0].plan if spares else solve(problem)
     took_ms = (time.monotonic_ns() - begun) // 1_000_000
     return Answer(
         problem=problem,
         plan=plan,
         told=explanation(problem, plan),
         took_ms=took_ms,
+        spares=spares,
         compared=tuple((name, STRATEGIES[name](problem)) for name in compared),
     )
 
@@ -182,5 +188,14 @@ def _document(answer: "Answer") -> dict[str, object]:
         "took_ms": answer.took_ms,
         "plan": msgspec.to_builtins(answer.plan),
         "explanation": msgspec.to_builtins(answer.told),
+        "spares": [
+            {
+                "spare": each.spare or None,
+                "now_milli": each.now_milli,
+                "after_failure_milli": each.after_milli,
+                "total_milli": each.total_milli,
+            }
+            for each in answer.spares
+        ],
         "compared": {name: allocation(plan) for name, plan in answer.compared},
     }

@@ -8,6 +8,7 @@ from unicron.planner.explanation import Explanation, TaskChange
 from unicron.planner.picture import picture
 from unicron.planner.plan import Plan
 from unicron.planner.problem import Layout, PlanProblem
+from unicron.planner.spares import SpareWorth
 
 #: Width of the picture where there is no terminal to ask.
 _PICTURE_COLUMNS = 100
@@ -15,13 +16,15 @@ _PICTURE_COLUMNS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Everything the command found out. `compared`: strategy and what it gives."""
+    """Everything the command found out. `spares`: what is gained or lost by leaving a node free,
+    the better first. `compared`: strategy and what it gives."""
 
     problem: PlanProblem
     plan: Plan
     told: Explanation
     took_ms: int
-    compared: tuple[tuple[str, Plan], ...]
+    spares: tuple[SpareWorth, ...] = ()
+    compared: tuple[tuple[str, Plan], ...] = ()
 
 
 def lines(answer: Answer, columns: int | None) -> list[str]:
@@ -39,6 +42,7 @@ def lines(answer: Answer, columns: int | None) -> list[str]:
         "",
         _worth(answer),
         *why,
+        *_spares(answer),
         *_compared(answer, columns),
     ]
 
@@ -134,6 +138,29 @@ def _worth(answer: Answer) -> str:
         f"TFLOP/s{share}; changing over costs {_tera(told.change_cost_milli)} of it, spread over "
         f"{duration(answer.problem.expected_run_ms)}"
     )
+
+
+def _spares(answer: Answer) -> list[str]:
+    """Whether a node is left free on purpose, and what that is worth."""
+    if len(answer.spares) < 2:
+        return []
+    best, other = answer.spares
+    spare = best.spare or other.spare
+    gain = _tera(best.total_milli - other.total_milli)
+    now = _tera(abs(best.now_milli - other.now_milli))
+    after = _tera(abs(best.after_milli - other.after_milli))
+    if best.spare:
+        said = (
+            f"spare: {spare} is left free, {now} TFLOP/s less now and {after} more after the next "
+            f"failure; over both it is worth {gain} more"
+        )
+    else:
+        word = "more" if other.after_milli > best.after_milli else "less"
+        said = (
+            f"spare: leaving {spare} free would bring {now} TFLOP/s less now and {after} {word} "
+            f"after the next failure; over both {gain} less"
+        )
+    return [said]
 
 
 def _compared(answer: Answer, columns: int | None) -> list[str]:

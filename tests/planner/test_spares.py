@@ -1,0 +1,96 @@
+"""Whether it pays to leave a node free."""
+
+import msgspec
+import pytest
+
+from tests.planner.cases import linear, node, problem, running, slots
+from unicron.planner import LayoutOption, check
+from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.problem import Layout
+from unicron.planner.spares import with_spare
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def cluster(tasks, nodes=5, *, repair_ms=DAY_MS, run_ms=DAY_MS):
+    base = problem([node(f"n{i}", 2) for i in range(nodes)], tasks, expected_run_ms=run_ms)
+    return msgspec.structs.replace(base, repair_ms=repair_ms)
+
+
+def rigid(name, devices, held, **fields):
+    """One size or none."""
+    layout = Layout(tp=1, pp=1, dp=devices)
+    option = LayoutOption(layout=layout, throughput_gflops=100 * devices)
+    return running(name, (option,), held, min_devices=0, max_devices=devices, **fields)
+
+
+def test_who_gains_by_every_device_is_not_worth_a_spare():
+    base = cluster([running("a", linear(10), slots("n0/0-1", "n1/0-1", "n2/0-1"), max_devices=10)])
+    best, other = with_spare(base, dynamic_plan)
+    assert (best.spare, len(best.plan.assignments[0].slots)) == ("", 10)
+    assert other.spare and len(other.plan.assignments[0].slots) == 8
+    # 1,000 for a day, then 800 less its change-over; a spare: 800 now and 800 then.
+    assert best.now_milli > other.now_milli and best.total_milli > other.total_milli
+
+
+def test_a_rigid_task_beside_one_of_little_value_is():
+    # The heavy one needs eight devices or stands still. The light one has the last node; when one
+    # of the heavy one's fails, it would have to give it up, and both change over for long.
+    tasks = [
+        rigid("heavy", 8, slots("n0/0-1", "n1/0-1", "n2/0-1", "n3/0-1"), weight_milli=10_000),
+        running(
+            "light",
+            linear(2, gflops=1),
+            slots("n4/0-1"),
+            weight_milli=1_000,
+            min_devices=0,
+            max_devices=2,
+            transition_ms=12 * HOUR_MS,
+        ),
+    ]
+    worths = with_spare(cluster(tasks, repair_ms=30 * DAY_MS), dynamic_plan)
+    assert {each.spare for each in worths} == {"", "n4"}
+    by_spare = {each.spare: each for each in worths}
+    assert by_spare[""].now_milli > by_spare["n4"].now_milli
+    assert by_spare["n4"].after_milli >= by_spare[""].after_milli
+    for each in worths:
+        expected = (each.now_milli + 30 * each.after_milli) // 31
+        assert each.total_milli == expected
+    assert worths[0].spare == "n4"
+    # A node that is back within a day isn't worth the wait.
+    assert with_spare(cluster(tasks, repair_ms=DAY_MS), dynamic_plan)[0].spare == ""
+
+
+def test_a_plan_that_leaves_a_node_free_anyway_has_its_spare():
+    base = cluster([rigid("a", 4, slots("n0/0-1", "n1/0-1"))], nodes=3)
+    (only,) = with_spare(base, dynamic_plan)
+    assert only.spare == "" and check(base, only.plan) == ()
+
+
+def test_a_spare_never_costs_a_floor():
+    base = cluster(
+        [
+            running(
+                "a",
+                linear(10)[9:],
+                slots(*(f"n{i}/0-1" for i in range(5))),
+                min_devices=10,
+                max_devices=10,
+            )
+        ]
+    )
+    (only,) = with_spare(base, dynamic_plan)
+    assert only.spare == ""
+
+
+def test_both_plans_can_be_applied():
+    base = cluster([running("a", linear(10), slots("n0/0-1", "n1/0-1", "n2/0-1"), max_devices=10)])
+    for each in with_spare(base, dynamic_plan):
+        assert check(base, each.plan) == ()
+
+
+def test_without_a_time_of_repair_nobody_can_say():
+    base = msgspec.structs.replace(cluster([]), repair_ms=0)
+    with pytest.raises(ValueError, match="repair_ms"):
+        with_spare(base, dynamic_plan)
