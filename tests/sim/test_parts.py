@@ -10,6 +10,7 @@ import pytest
 
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Unknown
 from unicron.controlplane.testing import kept, virtual
+from unicron.controlplane.testing.disk import Disk
 from unicron.controlplane.testing.instances import Instance
 from unicron.controlplane.testing.network import ALL, Link, Weather
 from unicron.controlplane.testing.options import Fault, NodeOptions, Options, Submission, task_spec
@@ -19,6 +20,8 @@ from unicron.controlplane.testing.shrink import shrink
 from unicron.controlplane.testing.simulation import run as run_simulation
 from unicron.controlplane.testing.solver import PretendedSolver
 from unicron.events import ConfigError, Envelope, Source, StoreBound, WorkerSlow, encode, event_id
+from unicron.worker_shim.identity import agent_identity, worker_identity
+from unicron.worker_shim.publisher import FactPublisher
 
 FACT, CONTROL = "unicron.c.fact.n1", "unicron.c.control.node.n1"
 
@@ -37,6 +40,40 @@ def decision(counter):
     return event_id(source), encode(
         Envelope(id=event_id(source), source=source, written_at_ns=0, body=body, term=1)
     )
+
+
+# --- A host's disk --------------------------------------------------------------------------------
+
+
+def test_what_a_process_has_taken_outlives_it_and_its_agents():
+    stored = []
+
+    async def store(message_id, data):
+        stored.append(message_id)
+        return len(stored)
+
+    async def main():
+        disk = Disk()
+        worker = worker_identity("c", "n1/0", 3, "t")
+        agents = [agent_identity("c", "n1", life) for life in (1, 2, 3)]
+        news = StoreBound(node="n1", address="", store_port=1)
+        for identity in (worker, agents[0]):  # nobody delivers it while they live
+            FactPublisher(identity, store, spool=disk.spool(identity)).publish(news)
+        second, third = (FactPublisher(i, store, spool=disk.spool(i)) for i in agents[1:])
+        disk.hand_over(second)
+        second.publish(news)
+        assert not disk.is_delivered and second.waiting == 3  # and it dies before it has begun
+        disk.forget_undelivered()
+        disk.hand_over(third)
+        third.publish(news)
+        delivery = asyncio.create_task(third.run())
+        assert await third.flush(10) and disk.is_delivered
+        disk.hand_over(third)
+        assert third.waiting == 0
+        delivery.cancel()
+
+    virtual.run(main)
+    assert stored == ["worker/n1/0:3:1", "agent/n1:1:1", "agent/n1:2:1", "agent/n1:3:1"]
 
 
 # --- Time -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import heapq
 import logging
 import os
 from collections.abc import Iterator
+from collections.abc import Sequence as SequenceOf
 
 from unicron.events.ids import ClusterId
 from unicron.worker_shim import dropped
@@ -100,7 +101,8 @@ class Leftovers:
         spools = [_Undelivered(path, dropped.filled(c.facts)) for path, c in found]
         for spool in spools:
             log.info("%s: %d facts that somebody left are delivered", spool.path, len(spool.facts))
-        for spool, fact in _in_order(spools):
+        for number, fact in in_order([spool.facts for spool in spools]):
+            spool = spools[number]
             self._undelivered += 1
             if not self._ends:
                 self._none.clear()
@@ -128,14 +130,18 @@ class _Undelivered:
         self.left = len(facts)
 
 
-def _in_order(spools: list[_Undelivered]) -> Iterator[tuple[_Undelivered, SpooledFact]]:
-    """All facts: lives of one source one after the other, sources among each other by their time,
-    which is the same host's."""
-    sources: dict[str, list[_Undelivered]] = {}
-    for spool in sorted(spools, key=lambda s: s.facts[0].source.incarnation):
-        sources.setdefault(spool.facts[0].source.who, []).append(spool)
+def in_order(
+    spools: SequenceOf[SequenceOf[SpooledFact]],
+) -> Iterator[tuple[int, SpooledFact]]:
+    """The facts of all spools, none of which is empty, each with the index of its spool: lives of
+    one source one after the other, sources among each other by their time, which is the same
+    host's."""
+    sources: dict[str, list[int]] = {}
+    for number in sorted(range(len(spools)), key=lambda n: spools[n][0].source.incarnation):
+        sources.setdefault(spools[number][0].source.who, []).append(number)
     streams = [
-        [(spool, fact) for spool in lives for fact in spool.facts] for lives in sources.values()
+        [(number, fact) for number in lives for fact in spools[number]]
+        for lives in sources.values()
     ]
     return iter(heapq.merge(*streams, key=lambda pair: pair[1].written_at_ns))
 

@@ -9,6 +9,7 @@ from unicron.controlplane.testing.server import Server
 from unicron.events import AnyFact, Envelope, Recorded, Sequence, subjects
 from unicron.worker_shim.identity import Identity
 from unicron.worker_shim.publisher import FactPublisher
+from unicron.worker_shim.spool import Spool
 
 _ACK_LIMIT_S = 2.0
 
@@ -24,6 +25,7 @@ class Client:
         on_order: Callable[[Recorded, Envelope], None],
         *,
         skew_ns: int,
+        spool: Spool,
     ) -> None:
         self._server = server
         self._orders = {subjects.order(identity.cluster, k, n) for k, n in identity.orders}
@@ -31,7 +33,10 @@ class Client:
         self._subject = subjects.fact(identity.cluster, identity.node)
         self.identity, self.link = identity, link
         self.facts = FactPublisher(
-            identity, self._attempt, clock_ns=lambda: server.clock_ns() + skew_ns
+            identity,
+            self._attempt,
+            clock_ns=lambda: server.clock_ns() + skew_ns,
+            spool=spool,
         )
         self._task: asyncio.Task[None] | None = None
         self._number = 0
@@ -63,7 +68,7 @@ class Client:
         asyncio.get_running_loop().call_later(forget_s, self._server.disconnected, number)
 
     def close(self, forget_s: float = 0.0) -> None:
-        """The process is gone: what the log hasn't acknowledged may or may not get there."""
+        """The process is gone: what it has sent may or may not get there, and lies in the spool."""
         if self._task is not None:
             self._task.cancel()
         self.disconnect(forget_s)

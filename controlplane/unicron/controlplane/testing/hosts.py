@@ -4,6 +4,7 @@ import asyncio
 from typing import Protocol
 
 from unicron.controlplane.testing.client import Client
+from unicron.controlplane.testing.disk import Disk
 from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.trainee import Trainee
@@ -29,6 +30,7 @@ from unicron.worker_shim.identity import Identity, agent_identity, worker_identi
 
 _BEAT_S = 0.2
 _STORE_RESTART_S = 0.3
+_LOOK_S = 0.02
 
 
 class World(TraineeWorld, Protocol):
@@ -55,6 +57,7 @@ class Host:
         self._announced = False
         self.name, self.devices, self.skew_ns = name, devices, skew_ns
         self.store_port = 0
+        self._disk = Disk()
         self.mended_s = 0.0
         self.incarnation = Incarnation(0)
         self.up = self.is_cut = False
@@ -90,6 +93,8 @@ class Host:
         self.client.open()
         if self.is_cut:
             self.client.disconnect()
+        self._disk.forget_undelivered()
+        self._disk.hand_over(self.client.facts)  # before it says that it has started
         self.client.publish(
             AgentStarted(
                 node=self.name,
@@ -112,6 +117,7 @@ class Host:
             self._world.link(),
             lambda order, envelope: self._hear(identity, order, envelope),
             skew_ns=self.skew_ns,
+            spool=self._disk.spool(identity),
         )
 
     def _beat(self, incarnation: Incarnation) -> None:
@@ -164,6 +170,8 @@ class Host:
                     assert self.client is not None
                     if isinstance(fact, WorkerExited):
                         fact = self._with_progress(fact)
+                        left = (f"worker/{fact.worker}", fact.incarnation)
+                        self._disk.hand_over(self.client.facts, left)
                     self.client.publish(fact, cause)
                 case supervision.Refuse():
                     pass
@@ -172,6 +180,9 @@ class Host:
 
     def _fork(self, start: supervision.Start, incarnation: Incarnation) -> None:
         if not self.up or self.incarnation != incarnation:
+            return
+        if not self._disk.is_delivered:  # a next life must not be heard before the last one
+            self._loop.call_later(_LOOK_S, self._fork, start, incarnation)
             return
         order = start.order
         if order.device in self.dead_devices:
