@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.planner.cases import QUICK, brute_force, change, problems, rank_of
+from tests.planner.cases import QUICK, change, problems
+from tests.planner.oracle import brute_force, rank_of
 from unicron.planner.check import check
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan

@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 
-from tests.planner.cases import QUICK, brute_force, in_order, rank, sided_problems, ways
+from tests.planner.cases import QUICK, sided_problems
+from tests.planner.oracle import brute_force, in_order, rank, ways
 from unicron.planner import validate
 from unicron.planner.choosing import choose
 from unicron.planner.cpsat import best_choices

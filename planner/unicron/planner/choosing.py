@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import gcd
 
 from unicron.planner.floors import countable_floors, wanted_floors
-from unicron.planner.kinds import Curve, curve, decide_kinds
 from unicron.planner.knapsack import best_options
 from unicron.planner.limits import (
     Limit,
@@ -17,6 +16,7 @@ from unicron.planner.limits import (
     quota_limits,
 )
 from unicron.planner.objective import TIERS, Board, Choice
+from unicron.planner.prices import dual
 from unicron.planner.scores import packed
 
 # How often the tasks are asked in turn what they could use of what is left.
@@ -101,9 +101,7 @@ class _Search:
         if self.pooled or not flexible:
             return
         self.exact = False
-        limits = (*self.pools, *self.sides)
-        curves = [self._curves(i, limits) for i in range(len(self.rows))]
-        decided = decide_kinds(curves, [limit.most for limit in limits])
+        decided = dual(self.board, (*self.pools, *self.sides), self.rows).kinds
         for i in flexible:
             self._keep_kind(i, decided[i])
         floors = countable_floors(self.board, self._tally(), self.rows)
@@ -118,17 +116,6 @@ class _Search:
     def _keep_kind(self, i: int, kind: str) -> None:
         row = self.board.choices[i]
         self.rows[i] = [k for k in self.rows[i] if row[k].layout is None or row[k].kind == kind]
-
-    def _curves(self, i: int, limits: Sequence[Limit]) -> dict[str, Curve]:
-        """What the task may do with each kind."""
-        row = self.board.choices[i]
-        found = {}
-        for kind in sorted(self._kinds_of(i)):
-            own = [k for k in self.rows[i] if row[k].layout is None or row[k].kind == kind]
-            points = [(row[k].devices, row[k].tiers[0]) for k in own]
-            counted = tuple(n for n, limit in enumerate(limits) if limit.counts(i, row[own[-1]]))
-            found[kind] = curve(points, counted)
-        return found
 
     def fill(self) -> list[int]:
         """Share the pools; cut tasks down where a side limit is exceeded, and share again."""

@@ -23,8 +23,9 @@ from unicron.planner.errors import PlannerBug
 from unicron.planner.floors import countable_floors, wanted_floors
 from unicron.planner.limits import Limit, Tally, group_limits, kind_limits, quota_limits
 from unicron.planner.objective import Board, Choice, board
-from unicron.planner.packing import NodeClass, Sort, likes, node_classes
+from unicron.planner.packing import NodeClass, Sort, likes, node_classes, spread_size
 from unicron.planner.plan import Plan
+from unicron.planner.prices import dual
 from unicron.planner.pricing import merit
 from unicron.planner.problem import PlanProblem, digest
 from unicron.planner.scores import packed, stages
@@ -33,6 +34,8 @@ DETERMINISTIC_MS = 4_000
 SEED = 7
 # Floors decided at once: powers of two up to here stay exact.
 FLOORS_AT_ONCE = 48
+# Sorts of groups times classes of nodes; beyond it spreading them takes longer than it is worth.
+SPREAD_MAX = 10_000
 
 Terms = Iterable[tuple[int, cp_model.IntVar]]
 
@@ -104,12 +107,6 @@ class _Model:
             else:
                 self.model.add(used + nodes.count * _total(held) <= nodes.count * nodes.devices)
 
-    def require(self, tasks: Iterable[int]) -> None:
-        """The floors of these tasks are met."""
-        for i in tasks:
-            row = self.prepared.choices[i]
-            self.model.add_bool_or(var for k, var in self.picks[i].items() if row[k].floored)
-
     def total(self, scores: Sequence[Sequence[int]]) -> cp_model.LinearExpr:
         """The sum of the scores of what is picked."""
         return _total((scores[i][k], var) for i, k, _, var in self._all())
@@ -120,10 +117,8 @@ class _Model:
         for i, k, _, var in self._all():
             self.model.add_hint(var, int(k == picks[i]))
 
-    def solve(
-        self, deterministic_ms: int
-    ) -> tuple[cp_model.CpSolverStatus, list[int] | None, cp_model.CpSolver]:
-        """Status, one choice per task if there is an answer, and the solver."""
+    def solve(self, limit_s: float) -> tuple[cp_model.CpSolverStatus, cp_model.CpSolver]:
+        """Look for the best, with so much deterministic time."""
         invalid = self.model.validate()
         if invalid:
             raise PlannerBug(f"CP-SAT refuses the model: {invalid}")
@@ -132,12 +127,12 @@ class _Model:
         solver.parameters.random_seed = SEED
         solver.parameters.linearization_level = 2
         solver.parameters.cp_model_presolve = False
-        solver.parameters.max_deterministic_time = deterministic_ms / 1000
-        status = solver.solve(self.model)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return status, None, solver
-        picks = [next(k for k, var in row.items() if solver.value(var)) for row in self.picks]
-        return status, picks, solver
+        solver.parameters.max_deterministic_time = limit_s
+        return solver.solve(self.model), solver
+
+    def read(self, solver: cp_model.CpSolver) -> list[int]:
+        """The choice of each task in the answer found."""
+        return [next(k for k, var in row.items() if solver.value(var)) for row in self.picks]
 
 
 def _limits(prepared: Board) -> tuple[Limit, ...]:
@@ -156,19 +151,18 @@ def solve(
 
     Floors are met, or given up by priority where they can't be (`Plan.relaxed`). Never worse than
     the hint: if the limit ends the search first, the better of both is returned. The statistic
-    `optimal` is 1 if it is proven best; `limit_reached` is 1 if a limit ended any search.
+    `optimal` is 1 if it is proven best; `limit_reached` is 1 if the limit, which is for all
+    searches together, ended any.
     """
     prepared, stamp = board(problem), digest(problem)
     hint = dynamic_plan(problem) if hint is None else hint
     start = _indexes(prepared, hint)
-    counts: Counter[str] = Counter(limit_reached=0)
+    search = _Search(prepared, start, deterministic_ms)
     for spread in (False, True):
-        picks = _optimise(prepared, start, deterministic_ms, counts, spread=spread)
-        if picks is None:
+        if (spread and spread_size(prepared) > SPREAD_MAX) or not search.run(spread=spread):
             break
-        counts["optimal"] = 1 - counts["limit_reached"]
-        chosen = [row[k] for row, k in zip(prepared.choices, picks, strict=True)]
-        plan = build(prepared, chosen, "cpsat", tuple(sorted(counts.items())), stamp)
+        chosen = [row[k] for row, k in zip(prepared.choices, search.picks, strict=True)]
+        plan = build(prepared, chosen, "cpsat", search.statistics(), stamp)
         if plan is not None:
             return max((plan, hint), key=lambda plan: merit(problem, plan, prepared.nodes)[:3])
     return hint
@@ -180,61 +174,105 @@ def best_choices(prepared: Board, start: Sequence[Choice], *, spread: bool) -> l
     `spread`: such that they can be placed; else as far as counting devices tells.
     """
     indexes = [row.index(choice) for row, choice in zip(prepared.choices, start, strict=True)]
-    picks = _optimise(prepared, indexes, DETERMINISTIC_MS, Counter(), spread=spread)
-    return [row[k] for row, k in zip(prepared.choices, picks or indexes, strict=True)]
+    search = _Search(prepared, indexes, DETERMINISTIC_MS)
+    search.run(spread=spread)
+    return [row[k] for row, k in zip(prepared.choices, search.picks, strict=True)]
 
 
-def _optimise(
-    prepared: Board, start: list[int], deterministic_ms: int, counts: Counter[str], *, spread: bool
-) -> list[int] | None:
-    """First the floors, then one solve per stage of the objective, each held to those before."""
-    rows = [list(range(len(row))) for row in prepared.choices] if spread else core(prepared)
-    rows = [sorted({*row, k}) for row, k in zip(rows, start, strict=True)]
-    model = _Model(prepared, rows, spread=spread)
-    best: list[int] | None = None
-    objectives = [] if _settle_floors(model, start, spread=spread) else _floor_scores(prepared)
-    objectives += [packed(prepared, *tiers, rows)[0] for tiers in stages(prepared, rows)]
-    for scores in objectives:
-        total = model.total(scores)
-        model.hint(start if best is None else best)
-        model.model.maximize(total)
-        status, picks, solver = model.solve(deterministic_ms)
-        counts["stages"] += 1
-        counts["booleans"] = solver.num_booleans
-        counts["branches"] += solver.num_branches
-        counts["conflicts"] += solver.num_conflicts
-        counts["limit_reached"] |= int(status != cp_model.OPTIMAL)
-        if picks is None:
-            break
-        best = picks
-        # In Python integers: the solver's own figure is a double.
-        reached = sum(scores[i][k] for i, k in enumerate(picks))
-        model.model.add(total >= reached)
-    return best
+class _Search:
+    """`picks` are the best choices known, `rows` those that are still considered."""
+
+    def __init__(self, prepared: Board, start: list[int], deterministic_ms: int) -> None:
+        self.prepared = prepared
+        self.limits = _limits(prepared)
+        self.picks = start
+        self.left_s = deterministic_ms / 1000
+        self.counts: Counter[str] = Counter(limit_reached=0)
+
+    def run(self, *, spread: bool) -> bool:
+        """Floors first, then value, then what remains; False if nothing was found that fits."""
+        self.spread = spread
+        self.known = False  # whether `picks` fit
+        self.rows = self._with_picks(
+            [list(range(len(row))) for row in self.prepared.choices]
+            if spread
+            else core(self.prepared)
+        )
+        self._settle_floors()
+        if len(self._stages()) > 1:
+            self._narrow()
+            if not self._improve([packed(self.prepared, 0, 1, self.rows)[0]]):
+                return False
+            self._narrow()
+        scores = [packed(self.prepared, *tiers, self.rows)[0] for tiers in self._stages()]
+        return self._improve(scores)
+
+    def statistics(self) -> tuple[tuple[str, int], ...]:
+        """Counts of all searches together, and whether the end is certain."""
+        optimal = 1 - self.counts["limit_reached"]
+        return tuple(sorted({**self.counts, "optimal": optimal}.items()))
+
+    def _stages(self) -> tuple[tuple[int, int], ...]:
+        return stages(self.prepared, self.rows)
+
+    def _with_picks(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [sorted({*row, k}) for row, k in zip(rows, self.picks, strict=True)]
+
+    def _settle_floors(self) -> None:
+        """Keep only what meets the floors that hold, of those tasks whose floor does."""
+        board = self.prepared
+        wanted = wanted_floors(board)
+        tally = Tally(self.limits)
+        for i, k in enumerate(self.picks):
+            tally.take(i, board.choices[i][k])
+        met = all(board.choices[i][self.picks[i]].floored for i in wanted)
+        flexible = any(len({c.kind for c in row if c.devices}) > 1 for row in board.choices)
+        if not wanted or (not self.spread and tally.kept and met):
+            forced = set(wanted)
+            self.known = not self.spread and tally.kept
+        elif not self.spread and not flexible:
+            forced = set(countable_floors(board, Tally(self.limits)))
+        else:
+            self._improve(_floor_scores(board, wanted))
+            forced = {i for i in wanted if board.choices[i][self.picks[i]].floored}
+        for i in forced:
+            self.rows[i] = [k for k in self.rows[i] if board.choices[i][k].floored]
+
+    def _narrow(self) -> None:
+        """Leave out what no plan can contain that is worth as much as the best known."""
+        if self.known:
+            choices = zip(self.prepared.choices, self.picks, strict=True)
+            value = sum(row[k].tiers[0] for row, k in choices)
+            bounds = dual(self.prepared, self.limits, self.rows, value)
+            self.rows = self._with_picks(bounds.within(value))
+
+    def _improve(self, objectives: Iterable[list[list[int]]]) -> bool:
+        """One solve per objective, each held to the results of those before; False if none is met.
+
+        What is found becomes `picks`.
+        """
+        model = _Model(self.prepared, self.rows, spread=self.spread)
+        for scores in objectives:
+            total = model.total(scores)
+            model.hint(self.picks)
+            model.model.maximize(total)
+            status, solver = model.solve(max(0.0, self.left_s))
+            self.left_s -= solver.response_proto.deterministic_time
+            self.counts["stages"] += 1
+            self.counts["booleans"] = max(self.counts["booleans"], solver.num_booleans)
+            self.counts["branches"] += solver.num_branches
+            self.counts["conflicts"] += solver.num_conflicts
+            self.counts["limit_reached"] |= int(status != cp_model.OPTIMAL)
+            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                break
+            self.picks, self.known = model.read(solver), True
+            # In Python integers: the solver's own figure is a double.
+            model.model.add(total >= sum(scores[i][k] for i, k in enumerate(self.picks)))
+        return self.known
 
 
-def _settle_floors(model: _Model, start: list[int], *, spread: bool) -> bool:
-    """Require the floors that hold, if that can be told without a search."""
-    prepared = model.prepared
-    limits = _limits(prepared)
-    wanted = wanted_floors(prepared)
-    tally = Tally(limits)
-    for i, k in enumerate(start):
-        tally.take(i, prepared.choices[i][k])
-    if not wanted or (
-        not spread and tally.kept and all(prepared.choices[i][start[i]].floored for i in wanted)
-    ):
-        model.require(wanted)
-        return True
-    if spread or any(len({c.kind for c in row if c.devices}) > 1 for row in prepared.choices):
-        return False
-    model.require(countable_floors(prepared, Tally(limits)))
-    return True
-
-
-def _floor_scores(prepared: Board) -> list[list[list[int]]]:
+def _floor_scores(board: Board, wanted: list[int]) -> list[list[list[int]]]:
     """Objectives that meet the floors by their order: each weighs more than all after it."""
-    wanted = wanted_floors(prepared)
     found = []
     for first in range(0, len(wanted), FLOORS_AT_ONCE):
         some = wanted[first : first + FLOORS_AT_ONCE]
@@ -242,7 +280,7 @@ def _floor_scores(prepared: Board) -> list[list[list[int]]]:
         found.append(
             [
                 [weights.get(i, 0) * choice.floored for choice in row]
-                for i, row in enumerate(prepared.choices)
+                for i, row in enumerate(board.choices)
             ]
         )
     return found

@@ -8,6 +8,7 @@ up, says it all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -28,6 +29,7 @@ TIERS = 6
 # Bytes moved are counted in units that keep their sum over all tasks below this.
 BYTES_MAX = 2**52
 
+Shapes: TypeAlias = Counter[tuple[str, int]]  # nodes by their kind and number of devices
 Rooms: TypeAlias = dict[str, int]  # devices by kind; "" is all kinds together
 
 
@@ -83,8 +85,9 @@ def board(problem: PlanProblem, nodes: Ground | None = None) -> Board:
     tasks = tuple(sorted(problem.tasks, key=lambda task: task.task))
     standings = tuple(standing(task, nodes) for task in tasks)
     sizes = tuple(sorted({option.layout.tp for task in tasks for option in task.options})) or (1,)
-    rooms = {size: count_rooms(problem.nodes, size) for size in sizes}
-    uniform = _is_uniform(problem, tasks, standings, sizes)
+    shapes = _shapes(problem.nodes)
+    rooms = {size: _rooms(shapes, size) for size in sizes}
+    uniform = _is_uniform(nodes, tasks, standings, sizes, shapes)
     unit = _bytes_unit(tasks)
     return Board(
         problem=problem,
@@ -94,7 +97,7 @@ def board(problem: PlanProblem, nodes: Ground | None = None) -> Board:
         choices=tuple(
             _choices(
                 _Scale(problem, task, now, rank, unit),
-                _reach(problem, task, rooms),
+                _reach(nodes, task, rooms),
                 movable=not uniform,
             )
             for rank, (task, now) in enumerate(zip(tasks, standings, strict=True))
@@ -105,49 +108,61 @@ def board(problem: PlanProblem, nodes: Ground | None = None) -> Board:
     )
 
 
+def _shapes(nodes: Iterable[NodeSupply]) -> Shapes:
+    """The nodes that may be used: how many have so many healthy devices of a kind."""
+    return Counter((node.kind, len(node.devices)) for node in nodes if not node.draining)
+
+
 def count_rooms(nodes: Iterable[NodeSupply], size: int) -> Rooms:
     """Devices by kind that groups of this size can use, those of draining nodes left out."""
+    return _rooms(_shapes(nodes), size)
+
+
+def _rooms(shapes: Shapes, size: int) -> Rooms:
     rooms = {"": 0}
-    for node in nodes:
-        if not node.draining:
-            usable = len(node.devices) // size * size
-            rooms[""] += usable
-            if node.kind:
-                rooms[node.kind] = rooms.get(node.kind, 0) + usable
+    for (kind, devices), count in shapes.items():
+        usable = count * (devices // size * size)
+        rooms[""] += usable
+        if kind:
+            rooms[kind] = rooms.get(kind, 0) + usable
     return rooms
 
 
-def _reach(problem: PlanProblem, task: TaskDemand, rooms: dict[int, Rooms]) -> dict[int, Rooms]:
+def _usable_avoided(nodes: Ground, task: TaskDemand) -> list[str]:
+    """Nodes that the task could use if it didn't avoid them."""
+    return [name for name in task.avoid if nodes.devices.get(name) and name not in nodes.draining]
+
+
+def _reach(nodes: Ground, task: TaskDemand, rooms: dict[int, Rooms]) -> dict[int, Rooms]:
     """The rooms without the nodes that the task avoids."""
-    if not task.avoid:
+    away = _usable_avoided(nodes, task)
+    if not away:
         return rooms
-    avoid = frozenset(task.avoid)
-    away = [node for node in problem.nodes if node.node in avoid]
+    shapes = Counter((nodes.kind[name], len(nodes.devices[name])) for name in away)
+    lost = {size: _rooms(shapes, size) for size in rooms}
     return {
-        size: {kind: total - lost.get(kind, 0) for kind, total in row.items()}
+        size: {kind: total - lost[size].get(kind, 0) for kind, total in row.items()}
         for size, row in rooms.items()
-        for lost in [count_rooms(away, size)]
     }
 
 
 def _is_uniform(
-    problem: PlanProblem,
+    nodes: Ground,
     tasks: Sequence[TaskDemand],
     standings: Sequence[Standing],
     sizes: Sequence[int],
+    shapes: Shapes,
 ) -> bool:
-    usable = [node for node in problem.nodes if node.devices and not node.draining]
     largest = sizes[-1]
     if len(sizes) > 1 and (
-        any(len(node.devices) % largest for node in usable)
+        any(devices % largest for _, devices in shapes)
         or any(now.settled and now.grain % largest for now in standings)
     ):
         return False
-    names = {node.node for node in usable} if any(task.avoid for task in tasks) else set()
-    if any(task.options and not names.isdisjoint(task.avoid) for task in tasks):
+    if any(task.options and _usable_avoided(nodes, task) for task in tasks):
         return False
     wanted = {bool(option.kind) for task in tasks for option in task.options[:1]}
-    return len(wanted) < 2 or len({node.kind for node in usable}) < 2
+    return len(wanted) < 2 or len({kind for kind, devices in shapes if devices}) < 2
 
 
 def _bytes_unit(tasks: Sequence[TaskDemand]) -> int:
@@ -175,12 +190,13 @@ class _Scale:
         self.link_ms = link_ms(problem, task)
         old = task.current
         self.model = None if old is None else (old.tp, old.pp)
+        self.kept = {**now.kept, "": now.keeps("")}
 
     def tiers(
         self, waf: int, devices: int, model: tuple[int, int], kind: str, index: int, same: bool
     ) -> tuple[int, ...]:
         """The tiers of a change to this layout; `same`: it is the one that the task runs."""
-        taken = max(int(same), devices - self.now.keeps(kind))
+        taken = max(int(same), devices - self.kept.get(kind, 0))
         receiving = 0
         if self.model is not None and devices:
             receiving = taken if model == self.model else devices
@@ -203,7 +219,7 @@ class _Scale:
 def row_for(prepared: Board, i: int, task: TaskDemand, now: Standing) -> tuple[Choice, ...]:
     """The choices that task `i` of the board would have if it were this, and stood like this."""
     scale = _Scale(prepared.problem, task, now, i, _bytes_unit(prepared.tasks))
-    reach = _reach(prepared.problem, task, prepared.rooms)
+    reach = _reach(prepared.nodes, task, prepared.rooms)
     return _choices(scale, reach, movable=not prepared.uniform)
 
 
@@ -247,7 +263,7 @@ def _choices(scale: _Scale, reach: dict[int, Rooms], *, movable: bool) -> tuple[
                 floored=floored,
                 devices=devices,
             )
-            if _replaces(choice, found[-1]):
+            if found[-1].devices == devices and _replaces(choice, found[-1]):
                 found.pop()
             found.append(choice)
             if not (stays and movable):
@@ -264,11 +280,11 @@ def _is_beaten(
     tiers: tuple[int, ...],
 ) -> bool:
     """Whether one with as many devices or fewer is as good, and meets the floor if this does."""
-    return any(
-        size <= tp and worth >= tiers
-        for met in ((True,) if floored else (True, False))
-        for size, worth in fronts.get((kind, met), {}).items()
-    )
+    for met in (True,) if floored else (True, False):
+        for size, worth in fronts.get((kind, met), {}).items():
+            if size <= tp and worth >= tiers:
+                return True
+    return False
 
 
 def _replaces(choice: Choice, last: Choice) -> bool:

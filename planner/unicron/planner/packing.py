@@ -77,3 +77,15 @@ def likes(board: Board) -> list[int]:
     """For each task the first one that avoids the same nodes."""
     first: dict[frozenset[str], int] = {}
     return [first.setdefault(frozenset(task.avoid), i) for i, task in enumerate(board.tasks)]
+
+
+def spread_size(board: Board) -> int:
+    """How many ways there are for a sort of groups to go to a class of nodes, at most."""
+    like = likes(board)
+    sorts = {
+        (choice.tp, choice.kind, like[i])
+        for i, row in enumerate(board.choices)
+        for choice in row
+        if choice.layout is not None and not choice.stays
+    }
+    return len(sorts) * len(node_classes(board))
