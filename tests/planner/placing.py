@@ -161,7 +161,7 @@ def fewest_taken_anew(given: World) -> int | None:
             return 0
         tp, groups, own, allowed = jobs[job]
         costs = []
-        for counts in _ways(
+        for counts in ways(
             groups, [r // tp if a else 0 for r, a in zip(room, allowed, strict=True)]
         ):
             rest = best(job + 1, tuple(r - c * tp for r, c in zip(room, counts, strict=True)))
@@ -173,12 +173,12 @@ def fewest_taken_anew(given: World) -> int | None:
     return best(0, tuple(len(free[node.node]) for node in nodes))
 
 
-def _ways(groups: int, room: Sequence[int]) -> list[tuple[int, ...]]:
+def ways(groups: int, room: Sequence[int]) -> list[tuple[int, ...]]:
     """All ways to spread so many groups over nodes with room for so many."""
     if not room:
         return [()] if groups == 0 else []
     return [
         (first, *rest)
         for first in range(min(groups, room[0]) + 1)
-        for rest in _ways(groups - first, room[1:])
+        for rest in ways(groups - first, room[1:])
     ]

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from tests.planner.placing import (
     assert_right,
     fewest_taken_anew,
     taken_anew,
+    ways,
     world,
 )
 from unicron.planner import NodeSupply, PlanProblem, Slot, TaskDemand, encode
@@ -94,6 +96,47 @@ def test_it_fits_if_and_only_if_trying_finds_a_way_and_takes_the_fewest_anew(avo
     run()
     assert min(seen[label] for label in ("fits", "doesn't", "anew", "kept")) >= 15
     assert seen["over"] <= 1 + seen["fits"] // 50
+
+
+def test_replicas_are_apart_wherever_that_takes_no_more_devices_anew():
+    """One stage, one task: in two racks if any of the placements with the fewest devices taken anew
+    is, else on two nodes."""
+    seen: Counter[str] = Counter()
+
+    @settings(QUICK, max_examples=400)
+    @given(SEEDS)
+    def run(seed):
+        several = world(seed)
+        wish, task = several.wishes[0], several.tasks[0]
+        if wish.stays or wish.layout is None or wish.layout.pp > 1:
+            return
+        case = World(change(several.problem, tasks=(task,)), [wish])
+        placed, layout = found(case), wish.layout
+        if placed is None:
+            return
+        nodes = {n.node: n for n in case.problem.nodes if not n.draining}
+
+        def apart(names: Iterable[str]) -> tuple[bool, bool]:
+            names = set(names)
+            return len({nodes[name].rack for name in names}) > 1, len(names) > 1
+
+        held = Counter(
+            slot.node
+            for slot in task.placement
+            if slot.node in nodes and slot.device in nodes[slot.node].devices
+        )
+        best = (False, False)
+        for counts in ways(layout.dp, [len(n.devices) // layout.tp for n in nodes.values()]):
+            used = {name: count for name, count in zip(nodes, counts, strict=True) if count}
+            anew = sum(max(0, count * layout.tp - held[name]) for name, count in used.items())
+            if anew == taken_anew(case, placed):
+                best = max(best, apart(used))
+        assert apart(slot.node for slot in placed[0]) == best
+        seen[f"racks {best[0]}, nodes {best[1]}"] += 1
+        seen["shrinks"] += set(placed[0]) < set(task.placement)
+
+    run()
+    assert min(seen.values()) >= 5 and len(seen) == 4, seen
 
 
 @pytest.mark.parametrize("tp", [1, 2, 4])

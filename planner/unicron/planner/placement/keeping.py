@@ -41,7 +41,10 @@ def keep(
     by default the first ones stay.
     """
     rows = _survivors(task, layout, usable)
-    if task.current and (task.current.tp, task.current.pp) == (layout.tp, layout.pp):
+    same = task.current and (task.current.tp, task.current.pp) == (layout.tp, layout.pp)
+    if not same and layout.pp == 1:  # every group is a replica
+        rows = [_Survivor(row.group, number, 0) for number, row in enumerate(rows)]
+    if same or layout.pp == 1:
         replicas, spare = _by_replica(rows, layout, choose)
     else:
         replicas, spare = _by_stage(rows, layout)
