@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from unicron import controlplane as cp
 from unicron import events as ev
 from unicron.controlplane.local.spec import demo_task
+from unicron.controlplane.runtime.ports import Solved
 from unicron.controlplane.testing.crew import PretendedCrew
 from unicron.controlplane.testing.pace import PaceOptions
 from unicron.planner.dynamic import dynamic_plan
-from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem
 
 TASK = demo_task(iterations=20, seed=1)
@@ -22,8 +22,8 @@ class Dynamic:
     async def warm(self) -> None:
         pass
 
-    async def solve(self, problem: PlanProblem) -> Plan:
-        return dynamic_plan(problem)
+    async def solve(self, problem: PlanProblem) -> Solved:
+        return Solved(dynamic_plan(problem))
 
 
 class Host(cp.Scheduler):

@@ -279,7 +279,8 @@ async def test_a_task_that_a_failure_has_hit_is_not_asked_about():
     async def approve(change):
         raise cp.NotApproved
 
-    plan = await ApprovingSolver(Dynamic(), approve, "Me", limit_s=1).solve(_problem(hit=True))
+    solver = ApprovingSolver(Dynamic(), approve, "Me", limit_s=1)
+    plan, _ = await solver.solve(_problem(hit=True))
     change = change_of(_problem(hit=True), plan)
     assert [c.task for c in change.tasks] == ["a", "b"]
     assert not change.planned

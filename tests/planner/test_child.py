@@ -14,6 +14,7 @@ from tests.planner.cases import linear, node, problem, running, slots, task
 from unicron.planner import Plan, check, encode, encode_plan
 from unicron.planner.child import main
 from unicron.planner.cpsat import solve
+from unicron.planner.explain import explain
 
 # Ties everywhere: equal tasks, equal layouts, several group sizes, a minimum that can't be met.
 BASE = problem(
@@ -81,3 +82,11 @@ def test_a_bug_is_not_a_bad_problem(monkeypatch, capsys):
     sink = io.BytesIO()
     assert main(io.BytesIO(encode(BASE)), sink) == 2
     assert sink.getvalue() == b"" and "RuntimeError: broken" in capsys.readouterr().err
+
+
+def test_an_explanation_follows_the_plan_if_it_is_asked_for():
+    sink = io.BytesIO()
+    assert main(io.BytesIO(encode(BASE)), sink, explained=True) == 0
+    plan, explanation = sink.getvalue().splitlines()
+    assert plan == encode_plan(solve(BASE))
+    assert tuple(msgspec.json.decode(explanation)) == explain(BASE, solve(BASE))

@@ -7,6 +7,7 @@ from unicron import events as ev
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream
+from unicron.controlplane.runtime.ports import Solved
 from unicron.events import codec
 from unicron.planner.dynamic import dynamic_plan
 
@@ -20,7 +21,7 @@ class QuickPlanner:
         pass
 
     async def solve(self, problem):
-        return dynamic_plan(problem)
+        return Solved(dynamic_plan(problem))
 
 
 class Cluster(Story):

@@ -8,11 +8,10 @@ from unicron import events as ev
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream
-from unicron.controlplane.runtime.ports import Solver, SolverFailed
+from unicron.controlplane.runtime.ports import Solved, Solver, SolverFailed
 from unicron.controlplane.runtime.unread import NewerLog
 from unicron.events import codec, subjects
 from unicron.planner.dynamic import dynamic_plan
-from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem
 
 _LIMIT_S = 20.0
@@ -29,12 +28,12 @@ class _Planner(Solver):
     async def warm(self) -> None:
         pass
 
-    async def solve(self, problem: PlanProblem) -> Plan:
+    async def solve(self, problem: PlanProblem) -> Solved:
         self.asked += 1
         if self.fails:
             self.fails -= 1
             raise SolverFailed("told to fail")
-        return dynamic_plan(problem)
+        return Solved(dynamic_plan(problem))
 
 
 class _World:

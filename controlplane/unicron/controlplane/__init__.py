@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from unicron.controlplane.replay import Replayer, ReplayReport
     from unicron.controlplane.runtime.memory import MemoryLog, MemoryStream
-    from unicron.controlplane.runtime.ports import EventLog, Solver, SolverFailed
+    from unicron.controlplane.runtime.ports import EventLog, Solved, Solver, SolverFailed
     from unicron.controlplane.runtime.watchman import InvariantViolated
     from unicron.controlplane.runtime.writer import NotLeading
 
@@ -47,6 +47,7 @@ __all__ = [
     "ReplayReport",
     "Replayer",
     "Scheduler",
+    "Solved",
     "Solver",
     "SolverFailed",
     "TaskChange",
@@ -61,6 +62,7 @@ _ELSEWHERE = {
     "NotLeading": "runtime.writer",
     "ReplayReport": "replay",
     "Replayer": "replay",
+    "Solved": "runtime.ports",
     "Solver": "runtime.ports",
     "SolverFailed": "runtime.ports",
 }

@@ -2,8 +2,10 @@
 
 `python -m unicron.planner.child` reads a `PlanProblem` as JSON from standard input and writes one
 line of JSON to standard output: the plan and exit code 0, or `{"error", "field", "reason", "fix"}`
-and exit code 1 if the problem is bad. Any other end (a traceback with code 2, a signal, silence
-past the caller's limit) is the planner's fault, and the caller goes on with the local answer.
+and exit code 1 if the problem is bad. With `--explain` the plan is followed, when it is ready, by a
+second line: the explanation, a list of lines for people. Any other end (a traceback with code 2, a
+signal, silence past the caller's limit) is the planner's fault, and the caller goes on with the
+local answer.
 """
 
 from __future__ import annotations
@@ -16,25 +18,29 @@ import msgspec
 
 from unicron.planner.cpsat import solve
 from unicron.planner.errors import BadProblem
-from unicron.planner.plan import encode_plan
+from unicron.planner.explain import explain
+from unicron.planner.plan import Plan, encode_plan
 from unicron.planner.problem import PlanProblem
 from unicron.planner.validation import validate
 
 
-def answer(request: bytes) -> bytes:
-    """The plan for an encoded problem, encoded; raises `BadProblem` for bytes that hold none."""
+def answer(request: bytes) -> tuple[PlanProblem, Plan]:
+    """The problem and the plan for it; raises `BadProblem` for bytes that hold none."""
     try:
         problem = msgspec.json.decode(request, type=PlanProblem)
     except msgspec.DecodeError as error:
         raise BadProblem("problem", str(error), "send one PlanProblem as JSON") from error
     validate(problem)
-    return encode_plan(solve(problem))
+    return problem, solve(problem)
 
 
-def main(source: BinaryIO, sink: BinaryIO) -> int:
+def main(source: BinaryIO, sink: BinaryIO, *, explained: bool = False) -> int:
     """Answer the request in `source`; the exit code says how it went."""
     try:
-        reply, code = answer(source.read()), 0
+        problem, plan = answer(source.read())
+        _say(sink, encode_plan(plan))
+        if explained:
+            _say(sink, msgspec.json.encode(explain(problem, plan)))
     except BadProblem as error:
         body = {
             "error": "bad problem",
@@ -42,14 +48,20 @@ def main(source: BinaryIO, sink: BinaryIO) -> int:
             "reason": error.reason,
             "fix": error.fix,
         }
-        reply, code = msgspec.json.encode(body), 1
+        _say(sink, msgspec.json.encode(body))
+        return 1
     except Exception:
         traceback.print_exc()
         return 2
-    sink.write(reply + b"\n")
+    return 0
+
+
+def _say(sink: BinaryIO, line: bytes) -> None:
+    sink.write(line + b"\n")
     sink.flush()
-    return code
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.stdin.buffer, sys.stdout.buffer))
+    raise SystemExit(
+        main(sys.stdin.buffer, sys.stdout.buffer, explained="--explain" in sys.argv[1:])
+    )

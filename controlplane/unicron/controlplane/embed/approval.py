@@ -12,8 +12,7 @@ import anyio
 from unicron.controlplane.core import limits
 from unicron.controlplane.embed.change import PlannedChange, change_of
 from unicron.controlplane.embed.scheduler import NotApproved
-from unicron.controlplane.runtime.ports import Solver, SolverFailed
-from unicron.planner.plan import Plan
+from unicron.controlplane.runtime.ports import Solved, Solver, SolverFailed
 from unicron.planner.problem import PlanProblem
 
 log = logging.getLogger(__name__)
@@ -43,15 +42,15 @@ class ApprovingSolver:
     async def warm(self) -> None:
         await self._solver.warm()
 
-    async def solve(self, problem: PlanProblem) -> Plan:
+    async def solve(self, problem: PlanProblem) -> Solved:
         """Raises SolverFailed if there is no plan, or if it isn't approved."""
-        plan = await self._solver.solve(problem)
-        change = change_of(problem, plan)
+        solved = await self._solver.solve(problem)
+        change = change_of(problem, solved.plan)
         if change.planned:
             refusal = await self._refusal(change)
             if refusal is not None:
                 raise SolverFailed(f"not approved by {self._who}: {refusal[:_TEXT_MAX]} ({change})")
-        return plan
+        return solved
 
     async def _refusal(self, change: PlannedChange) -> str | None:
         try:

@@ -24,7 +24,6 @@ from unicron.events import (
     Sequence,
     UnicronError,
 )
-from unicron.planner.explain import explain
 from unicron.planner.problem import PlanProblem
 from unicron.planner.problem import digest as problem_digest
 
@@ -181,7 +180,7 @@ class Duties:
         start = self._clock.monotonic_ns()
         digested = problem_digest(problem)
         try:
-            plan = await self._solver.solve(problem)
+            plan, explanation = await self._solver.solve(problem)
         except SolverFailed as error:
             log.warning("no plan for #%d: %s", request, error)
             return PlanSolved(
@@ -202,7 +201,7 @@ class Duties:
             waf_milli=plan.waf_milli,
             allocations=allocations_of(plan),
             statistics=plan.statistics,
-            explanation=explain(problem, plan),
+            explanation=explanation,
             took_ms=self._since_ms(start),
         )
 

@@ -33,6 +33,13 @@ class SolverFailed(Exception):
     """There is no plan; the message says why. The local answer stays in force."""
 
 
+class Solved(NamedTuple):
+    """A plan, with lines for people that explain it, if the solver has any."""
+
+    plan: Plan
+    explanation: tuple[str, ...] = ()
+
+
 class Solver(Protocol):
     """The planner: it may be late, wrong or dead, and nobody waits for it."""
 
@@ -40,8 +47,9 @@ class Solver(Protocol):
         """Get ready for a problem."""
         ...
 
-    async def solve(self, problem: PlanProblem) -> Plan:
-        """The best plan for the problem. Raises SolverFailed if there is none in time."""
+    async def solve(self, problem: PlanProblem) -> Solved:
+        """The best plan for the problem. It is called in the event loop, and whatever it computes
+        must not hold that up. Raises SolverFailed if there is none in time."""
         ...
 
 

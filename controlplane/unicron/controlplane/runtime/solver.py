@@ -1,18 +1,26 @@
 """The planner in a child process: it may be late, wrong or dead, and nobody waits for it.
 
-A child is kept warm (its imports take a second), answers one problem and ends.
+A child is kept warm (its imports take a second), answers one problem, explains its plan and ends.
 """
 
 import contextlib
+import logging
 import sys
 
 import anyio
 import anyio.abc
 import msgspec
+from anyio.streams.buffered import BufferedByteReceiveStream
 
-from unicron.controlplane.runtime.ports import SolverFailed
+from unicron.controlplane.runtime.ports import Solved, SolverFailed
 from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem, encode
+
+log = logging.getLogger(__name__)
+
+_LINE_MAX = 64 << 20
+#: A plan doesn't wait longer than that for its explanation.
+_EXPLANATION_S = 2.0
 
 
 class ChildSolver:
@@ -27,11 +35,12 @@ class ChildSolver:
         if self._child is None or self._child.returncode is not None:
             with anyio.CancelScope(shield=True):  # half begun, nobody would end it
                 self._child = await anyio.open_process(
-                    [sys.executable, "-m", "unicron.planner.child"], start_new_session=True
+                    [sys.executable, "-m", "unicron.planner.child", "--explain"],
+                    start_new_session=True,
                 )
 
-    async def solve(self, problem: PlanProblem) -> Plan:
-        """The best plan for the problem.
+    async def solve(self, problem: PlanProblem) -> Solved:
+        """The best plan for the problem, and why it is that.
 
         Raises:
             SolverFailed: no answer within the limit, a crash, or a bad problem.
@@ -41,7 +50,11 @@ class ChildSolver:
         assert child is not None
         try:
             with anyio.fail_after(self._limit_s):
-                return await _converse(child, encode(problem))
+                lines = BufferedByteReceiveStream(_output(child))
+                plan = await _plan(child, lines, encode(problem))
+            with anyio.move_on_after(_EXPLANATION_S):
+                return Solved(plan, await _explanation(lines))
+            return Solved(plan)
         except TimeoutError:
             raise SolverFailed(f"no answer within {self._limit_s} s") from None
         except OSError as error:
@@ -56,22 +69,35 @@ class ChildSolver:
             self._child = None
 
 
-async def _converse(child: anyio.abc.Process, request: bytes) -> Plan:
-    assert child.stdin is not None
+def _output(child: anyio.abc.Process) -> anyio.abc.ByteReceiveStream:
     assert child.stdout is not None
+    return child.stdout
+
+
+async def _plan(child: anyio.abc.Process, lines: BufferedByteReceiveStream, request: bytes) -> Plan:
+    assert child.stdin is not None
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         await child.stdin.send(request)
         await child.stdin.aclose()
-    answer = b""
-    async for chunk in child.stdout:
-        answer += chunk
-    code = await child.wait()
-    if code != 0:
-        raise SolverFailed(f"exit code {code}: {answer.decode(errors='replace')[:300].strip()}")
     try:
-        return msgspec.json.decode(answer, type=Plan)
+        line = await lines.receive_until(b"\n", _LINE_MAX)
+    except (anyio.IncompleteRead, anyio.DelimiterNotFound):
+        raise SolverFailed(f"exit code {await child.wait()}, and no answer") from None
+    try:
+        return msgspec.json.decode(line, type=Plan)
     except msgspec.DecodeError as error:
-        raise SolverFailed(f"unreadable answer: {error}") from error
+        said = line.decode(errors="replace")[:300]
+        raise SolverFailed(f"exit code {await child.wait()}: {said} ({error})") from error
+
+
+async def _explanation(lines: BufferedByteReceiveStream) -> tuple[str, ...]:
+    """Empty if there is none: the plan is as good without."""
+    try:
+        line = await lines.receive_until(b"\n", _LINE_MAX)
+        return msgspec.json.decode(line, type=tuple[str, ...])
+    except (anyio.IncompleteRead, anyio.DelimiterNotFound, msgspec.DecodeError) as error:
+        log.warning("a plan without an explanation: %r", error)
+        return ()
 
 
 async def _end(child: anyio.abc.Process) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from unicron.controlplane.runtime.ports import SolverFailed
+from unicron.controlplane.runtime.ports import Solved, SolverFailed
 from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.explain import explain
 from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem
 
@@ -24,7 +25,7 @@ class PretendedSolver:
     async def warm(self) -> None:
         """There is nothing to warm."""
 
-    async def solve(self, problem: PlanProblem) -> Plan:
+    async def solve(self, problem: PlanProblem) -> Solved:
         delay_ms, kind = self._mood()
         await asyncio.sleep(delay_ms / 1000)
         if kind == "lost":
@@ -33,7 +34,8 @@ class PretendedSolver:
         if kind == "dead":
             raise SolverFailed("exit code -9: killed")
         plan = dynamic_plan(problem)
-        return _spoilt(plan) if kind == "wrong" else plan
+        plan = _spoilt(plan) if kind == "wrong" else plan
+        return Solved(plan, explain(problem, plan))
 
 
 def _spoilt(plan: Plan) -> Plan:

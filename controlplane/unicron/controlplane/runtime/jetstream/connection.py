@@ -60,8 +60,9 @@ class _RefusedAtOnce(Exception):
 async def connect(url: str, *, name: str, limit_s: float = 3.0) -> "Connection":
     """Connect to a server that is new enough.
 
-    `url`: its address, or those of several of one cluster with commas between. `name` is what the server's advisories call us. ConfigError within `limit_s` if the address
-    can't be reached or the credentials are refused; LogTooOld if the server is.
+    `url`: its address, or those of several of one cluster with commas between. `name` is what the
+    server's advisories call us. ConfigError within `limit_s` if the address can't be reached or the
+    credentials are refused; LogTooOld if the server is.
     """
     connection = Connection(url, name)
     await connection._open(limit_s)
