@@ -312,7 +312,8 @@ def is_held(path: str) -> bool:
 
 
 class SpoolDepth:
-    """How many facts wait in another process's spool; cheap to ask for again and again."""
+    """How many facts wait in another process's spool. For people, and cheap to ask for again and
+    again: it counts marks, and reads the file only if it has changed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -325,7 +326,7 @@ class SpoolDepth:
             status = os.stat(self._path)
             if (status.st_size, status.st_mtime_ns) != self._seen:
                 with open(self._path, "rb") as file:
-                    self._facts = len(decode(file.read()).facts)
+                    self._facts = max(0, file.read().count(_MARK) - 1)  # less the owner's
                 self._seen = (status.st_size, status.st_mtime_ns)
         except OSError:
             self._seen, self._facts = (0, 0), 0
