@@ -31,8 +31,10 @@ from unicron.planner.pricing import (
 )
 from unicron.planner.problem import Layout, NodeSupply, PlanProblem, TaskDemand
 
-#: Tasks of which it is worked out what another size would be worth; beyond it those that change.
-_TASKS_MAX = 24
+#: Tasks of which it is worked out what another size would be worth; beyond it so many of those that
+#: change, and fewer on clusters of more devices than that.
+_TASKS_MAX, _TASKS_MAX_IF_LARGE = 24, 4
+_LARGE = 5_000
 #: A priority before all others.
 _FIRST = 2**52
 #: A device that isn't there yet, to see what it would bring. No node of anybody's is called so.
@@ -272,7 +274,9 @@ class _Others(msgspec.Struct, frozen=True, kw_only=True):
 def _others(problem: PlanProblem, plan: Plan, nodes: Ground) -> _Others:
     given = {assignment.task: assignment for assignment in plan.assignments}
     touched = [t for t in problem.tasks if is_changed(t, given[t.task])]
-    looked_at = problem.tasks if len(problem.tasks) <= _TASKS_MAX else touched[:_TASKS_MAX]
+    large = sum(len(node.devices) for node in problem.nodes) > _LARGE
+    most = _TASKS_MAX_IF_LARGE if large else _TASKS_MAX
+    looked_at = problem.tasks if len(problem.tasks) <= most else touched[:most]
     without, staying = {}, {}
     for task in looked_at:
         narrowed = _without(task, given[task.task])
