@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from unicron.controlplane.cli.output import Cell, duration, number, table
+from unicron.controlplane.cli.output import Cell, duration, hung, number, table
 from unicron.planner.explain import words
 from unicron.planner.explanation import Explanation, TaskChange
 from unicron.planner.picture import picture
@@ -12,6 +12,8 @@ from unicron.planner.spares import SpareWorth
 
 #: Width of the picture where there is no terminal to ask.
 _PICTURE_COLUMNS = 100
+#: Of the further lines of what doesn't fit on one.
+_INDENT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,11 @@ def lines(answer: Answer, columns: int | None) -> list[str]:
     return [
         _tasks(told, columns),
         "",
-        _tally(answer),
+        hung(_tally(answer), _INDENT, columns),
         "",
         *picture(answer.problem, answer.plan, columns or _PICTURE_COLUMNS),
         "",
-        _worth(answer),
-        *why,
-        *_spares(answer),
+        *(hung(line, _INDENT, columns) for line in (_worth(answer), *why, *_spares(answer))),
         *_compared(answer, columns),
     ]
 
