@@ -5,9 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tests.planner.cases import change, linear, node, of, problem, running, slots, task
-from unicron.planner import BadProblem, Plan, PlanProblem, check, digest, local_plan
+from tests.planner.placing import Wish, World, assert_right, taken_anew
+from unicron.planner import (
+    BadProblem,
+    Layout,
+    Plan,
+    PlanProblem,
+    TaskDemand,
+    check,
+    digest,
+    local_plan,
+)
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.placement import place
 from unicron.planner.whatif import drained, failed, unit
 
 GLOBAL = [dynamic_plan, solve]
@@ -113,3 +124,37 @@ def test_the_loss_of_a_rack_leaves_a_copy_of_what_was_placed_freely(answer):
         again = answer(after)
         assert len(of(again, "a").slots) == 4
         assert all(transfer.origin is not None for transfer in again.transfers)
+
+
+def test_in_a_large_cluster_a_lost_node_moves_its_own_devices_and_nothing_else():
+    """4,000 devices, 24 tasks of all sizes: as many devices are taken anew as were lost."""
+    nodes = tuple(
+        change(node(f"n{i:03}", 8), rack=f"r{i // 16:02}", segment=f"s{i // 64}")
+        for i in range(500)
+    )
+    shapes = [(8, 2, 8), (4, 3, 12), (2, 1, 60), (1, 4, 40), (1, 1, 150), (8, 4, 6)]
+    wishes = [Wish(Layout(tp=tp, pp=pp, dp=dp)) for tp, pp, dp in shapes] * 4
+    tasks = tuple(
+        TaskDemand(task=f"t{i:02}", weight_milli=1, min_devices=0, max_devices=9999, options=())
+        for i in range(len(wishes))
+    )
+    case = World(change(problem([], []), nodes=nodes, tasks=tasks), wishes)
+    placed = place(case.problem, tasks, wishes)
+    assert placed is not None
+    assert_right(case, placed)
+    for lost in (placed[0][0].node, placed[3][5].node, placed[11][-1].node):
+        held = tuple(
+            change(t, current=wish.layout, placement=slots)
+            for t, wish, slots in zip(tasks, wishes, placed, strict=True)
+        )
+        again = [
+            Wish(wish.layout, "", stays=all(slot.node != lost for slot in slots))
+            for wish, slots in zip(wishes, placed, strict=True)
+        ]
+        left = tuple(n for n in nodes if n.node != lost)
+        after = World(change(case.problem, nodes=left, tasks=held), again)
+        moved = place(after.problem, held, again)
+        assert moved is not None
+        assert_right(after, moved)
+        gone = sum(slot.node == lost for slots in placed for slot in slots)
+        assert taken_anew(after, moved) == gone > 0

@@ -26,7 +26,7 @@ from unicron.planner.placement.filling import Filling
 from unicron.planner.placement.floor import Floor
 from unicron.planner.placement.job import Job
 from unicron.planner.placement.keeping import keep, kept_slots, whole_to_keep
-from unicron.planner.placement.making_room import displace, evict
+from unicron.planner.placement.making_room import Crowd, displace
 from unicron.planner.placement.mending import mend
 from unicron.planner.problem import Layout, PlanProblem, Slot, TaskDemand
 
@@ -109,17 +109,20 @@ def _complete(floor: Floor, jobs: Sequence[Job], job: Job) -> bool:
     shared = not job.kind and any(other.kind for other in jobs)
     floor.hide(job.avoid)
     filling = Filling(floor, job, own)
+    crowd: Crowd | None = None
     while filling.left:
         limits = _limits(floor, jobs, job) if shared else None
         if filling.place_some(limits):
             continue
-        if evict(floor, jobs, job):
+        crowd = crowd or Crowd(floor, jobs, job)
+        if crowd.evict():
             filling.look_again()
         elif not (limits and filling.place_some(None)):
             floor.show()
             found = displace(floor, jobs, job)
             floor.hide(job.avoid)
             filling.look_again()
+            crowd = None  # others may stand elsewhere now
             if not (found and filling.place_some(None)):
                 floor.show()
                 return False

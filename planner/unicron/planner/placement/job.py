@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from unicron.planner.placement.floor import Floor, Node
-from unicron.planner.placement.keeping import Replica, in_rank_order
+from unicron.planner.placement.keeping import Group, Replica, in_rank_order
 from unicron.planner.problem import Layout, Slot, TaskDemand
 
 
@@ -13,6 +13,7 @@ class Job:
     """What one task is to get, and what of it has been found; `size`: devices of a group."""
 
     __slots__ = (
+        "_held",
         "_kept",
         "avoid",
         "kind",
@@ -30,6 +31,7 @@ class Job:
         self.kind = kind
         self.size = layout.tp
         self.avoid = frozenset(task.avoid)
+        self._held: frozenset[Slot] = frozenset()
         self.start([[None] * layout.pp for _ in range(layout.dp)])
 
     def start(self, kept: list[Replica]) -> None:
@@ -45,6 +47,12 @@ class Job:
         """Whether the task may keep this device, which it holds."""
         node = floor.nodes.get(slot.node)
         return node is not None and slot.device in node.free and self.may_use(node)
+
+    def held(self, group: Group) -> int:
+        """How many of these devices the task held before."""
+        if not self._held:
+            self._held = frozenset(self.task.placement)
+        return len(self._held.intersection(group))
 
     def missing(self) -> int:
         """How many groups it lacks."""

@@ -1,6 +1,6 @@
 """When no node has room for a group, though the cluster has: others give way.
 
-`evict`: groups of smaller sizes that are kept on one node are let go, which are placed later. The
+`Crowd`: groups of smaller sizes that are kept on one node are let go, which are placed later. The
 node is the one where that costs the fewest devices taken anew. `displace`: a group moves to another
 node, where it may take another's place, and so on, until one finds room.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from unicron.planner.placement.floor import Floor, Node
@@ -53,26 +54,44 @@ class _Want(NamedTuple):
         return rooms
 
 
-def evict(floor: Floor, jobs: Sequence[Job], job: Job) -> bool:
-    """Let go of smaller groups on one node, so that one more of the job's size fits there; False
-    if that helps nowhere."""
-    by_node: dict[str, list[_Seat]] = {}
-    for seat in _seats(other for other in jobs if other.size < job.size):
-        by_node.setdefault(seat.group[0].node, []).append(seat)
-    best: tuple[tuple[int, int, str], list[_Seat]] | None = None
-    for name, seats in by_node.items():
-        node = floor.nodes[name]
-        if not job.may_use(node):
-            continue
-        chosen = _cheapest(seats, job.size - len(node.free) % job.size)
-        if chosen is not None and (best is None or (*chosen[:2], name) < best[0]):
-            best = (*chosen[:2], name), chosen[2]
-    if best is None:
-        return False
-    for seat in best[1]:
-        floor.give(seat.group)
-        seat.job.replicas[seat.replica][seat.stage] = None
-    return True
+class Crowd:
+    """The smaller groups that stand where a job may go, while it is being placed."""
+
+    def __init__(self, floor: Floor, jobs: Sequence[Job], job: Job) -> None:
+        self.floor = floor
+        self.job = job
+        self.by_node: dict[str, list[_Seat]] = {}
+        for seat in _seats(other for other in jobs if other.size < job.size):
+            self.by_node.setdefault(seat.group[0].node, []).append(seat)
+        self.heap: list[tuple[int, int, str]] = []
+        self.chosen: dict[str, list[_Seat]] = {}
+        for name in self.by_node:
+            if job.may_use(floor.nodes[name]):
+                self._consider(name)
+
+    def evict(self) -> bool:
+        """Let go of groups on one node, so that one more of the job's size fits there; False if
+        that helps nowhere.
+
+        What the job takes meanwhile are multiples of its size, so the costs stay what they are.
+        """
+        if not self.heap:
+            return False
+        name = heappop(self.heap)[-1]
+        for seat in self.chosen.pop(name):
+            self.by_node[name].remove(seat)
+            self.floor.give(seat.group)
+            seat.job.replicas[seat.replica][seat.stage] = None
+        self._consider(name)
+        return True
+
+    def _consider(self, name: str) -> None:
+        """Work out what one more group on this node would cost."""
+        free = len(self.floor.nodes[name].free)
+        way = _cheapest(self.by_node[name], self.job.size - free % self.job.size)
+        if way is not None:
+            cost, largest, self.chosen[name] = way
+            heappush(self.heap, (cost, largest, name))
 
 
 def displace(floor: Floor, jobs: Sequence[Job], job: Job) -> bool:
@@ -140,7 +159,7 @@ def _cheapest(seats: list[_Seat], need: int) -> tuple[int, int, list[_Seat]] | N
     """
     ways: dict[int, tuple[int, int, list[_Seat]]] = {0: (0, 0, [])}
     for seat in sorted(seats, key=lambda seat: (seat.job.size, seat.job.task.task)):
-        own = len(set(seat.group).intersection(seat.job.task.placement))
+        own = seat.job.held(seat.group)
         for total, (cost, largest, chosen) in list(ways.items()):
             reached = min(total + seat.job.size, need)
             way = (cost + own, max(largest, seat.job.size), [*chosen, seat])
