@@ -22,7 +22,6 @@ from unicron.events import (
     NodeAdmitted,
     NodeId,
     Source,
-    WorkerStartOrdered,
     encode,
     event_id,
     subjects,
@@ -169,8 +168,6 @@ class Fleet:
         assert self.state.duplicates == 0
         admitted = [body.node for body in self.bodies(NodeAdmitted)]
         assert len(set(admitted)) == len(admitted)
-        started = [(b.worker, b.incarnation) for b in self.bodies(WorkerStartOrdered)]
-        assert len(set(started)) == len(started)
         ids = [r.id for r in self.entries if r.envelope is not None and r.id]
         assert len(set(ids)) == len(ids)
         return digest(self.state)

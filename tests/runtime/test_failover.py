@@ -17,6 +17,7 @@ from unicron.controlplane.runtime.ports import Hold
 from unicron.controlplane.runtime.unread import NewerLog
 from unicron.controlplane.runtime.writer import NotLeading
 from unicron.events import codec, subjects
+from unicron.worker_shim import supervision
 
 _LEASE_MS = 300
 
@@ -74,6 +75,7 @@ class Pair:
         self.logs = {}
         self.engines = {}
         self.scopes = {}
+        self.facts = 0
 
     @contextlib.asynccontextmanager
     async def running(self, *names):
@@ -126,6 +128,23 @@ class Pair:
         }
         assert state.gaps == 0
         return state
+
+    @property
+    def orders(self):
+        """Start orders in the log."""
+        return [
+            r
+            for r in self.stream.entries
+            if r.envelope is not None and isinstance(r.envelope.body, ev.WorkerStartOrdered)
+        ]
+
+    def agent_says(self, body):
+        """The next fact of the agent of n1."""
+        self.facts += 1
+        source = ev.Source(who="agent/n1", incarnation=ev.Incarnation(1), counter=self.facts)
+        envelope = ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body)
+        fact = subjects.fact("c", ev.NodeId("n1"))
+        self.stream.write_raw(fact, codec.encode(envelope))
 
     def write(self, who, body, term=0):
         """As another process would, past all rules but the log's."""
@@ -304,10 +323,7 @@ async def test_nodes_that_were_silent_meanwhile_get_their_full_grace():
         body = ev.AgentStarted(
             node=ev.NodeId("n1"), address="h", store_port=1, devices=1, device_kind="cpu"
         )
-        source = ev.Source(who="agent/n1", incarnation=ev.Incarnation(1), counter=1)
-        envelope = ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body)
-        fact = subjects.fact("c", ev.NodeId("n1"))
-        pair.stream.write_raw(fact, codec.encode(envelope))
+        pair.agent_says(body)
         b = pair.engines["b"]
         await pair.until(lambda: "n1" in b.state.nodes and b.state.nodes["n1"].status == "healthy")
         pair.logs["a"].freeze()
@@ -337,3 +353,39 @@ async def test_whoever_cannot_read_the_decisions_follows_but_does_not_lead():
             await anyio.sleep(10)
     assert caught.group_contains(NewerLog)
     assert pair.leaderships == [("a", 1)]
+
+
+async def test_what_the_old_leader_still_says_has_no_effect_once_the_new_one_has_ordered():
+    """It hangs at the log, but goes on saying its open orders again; the agent refuses them."""
+    pair = Pair()
+    async with pair.running("a", "b"):
+        a, b = pair.engines["a"], pair.engines["b"]
+        pair.agent_says(
+            ev.AgentStarted(
+                node=ev.NodeId("n1"), address="h", store_port=1, devices=2, device_kind="cpu"
+            )
+        )
+        await a.submit(SPEC, by="test")
+        await pair.until(lambda: len(pair.orders) == 2)
+        first = pair.orders
+        await pair.until(lambda: b.state.seq == a.state.seq)
+        pair.logs["a"].freeze()
+        await pair.leads("b")
+        await pair.until(lambda: len(pair.orders) == 4)  # it orders anew what nobody confirmed
+        table = supervision.Table(node=ev.NodeId("n1"), devices=2)
+        for order in pair.orders:
+            table, actions = hear(table, order)
+            assert not any(isinstance(action, supervision.Refuse) for action in actions)
+        pair.bus.orders.clear()
+        await pair.until(lambda: {r.seq for r in pair.bus.orders} >= {r.seq for r in first})
+        assert a.leading
+        for order in pair.bus.orders:
+            if order.envelope.term == first[0].envelope.term:
+                after, (refused,) = hear(table, order)
+                assert (after, type(refused)) == (table, supervision.Refuse)
+
+
+def hear(table, order):
+    """What the agent does about a start order."""
+    envelope = order.envelope
+    return supervision.start_ordered(table, order.seq, envelope.term, envelope.body)
