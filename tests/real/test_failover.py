@@ -3,7 +3,10 @@ real server; the leader is killed, stopped, ended, cut off; the server dies."""
 
 import asyncio
 import contextlib
+import json
+import re
 import signal
+import sys
 
 import pytest
 
@@ -149,6 +152,57 @@ async def test_the_leader_and_the_server_are_killed(fleet, server):
     await fleet.leads("b")
     await fleet.works("n2")
     await fleet.check()
+
+
+# --- As people start them -------------------------------------------------------------------------
+
+
+async def up(url, *arguments):
+    """`unicron up` on the server; what it says goes to its pipes."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "unicron.controlplane.cli", "up", "--cluster", CLUSTER),
+        *("--nats", url, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def test_up_twice_says_who_leads_and_takes_over(server):
+    first = await up(server.url, "--instance", "a")
+    assert await first.stderr.readline() == b"control plane a leads cluster fleet\n"
+    second = await up(server.url, "--json")
+    try:
+        assert re.fullmatch(
+            rb"following; control/a leads since #\d+\n", await second.stderr.readline()
+        )
+        told = json.loads(await second.stdout.readline())
+        name = told["instance"]
+        assert told == {
+            "schema": "unicron.up.role/1",
+            "role": "follower",
+            "instance": name,
+            "leader": "a",
+            "term": told["term"],
+        }
+        first.send_signal(signal.SIGTERM)
+        said = (await first.communicate())[1].decode().splitlines()
+        assert said[0] == "ending on SIGTERM"
+        assert (
+            await second.stderr.readline() == f"control plane {name} leads cluster fleet\n".encode()
+        )
+        now = json.loads(await second.stdout.readline())
+        assert (now["role"], now["leader"], now["term"] > told["term"]) == ("leader", name, True)
+    finally:
+        second.send_signal(signal.SIGTERM)
+        _, said = await second.communicate()
+    assert second.returncode == 0, said
+
+
+async def test_up_refuses_a_name_that_cannot_be_one(server):
+    refused = await up(server.url, "--instance", "a/b")
+    _, said = await refused.communicate()
+    assert refused.returncode == 2
+    assert b"E-CONFIG-INSTANCE" in said
 
 
 # --- A network between them -----------------------------------------------------------------------
