@@ -19,7 +19,7 @@ from tests.planner.cases import (
     task,
     with_task,
 )
-from unicron.planner import BadProblem, PlanProblem, digest, encode, validate
+from unicron.planner import BadProblem, PlanProblem, TenantQuota, digest, encode, validate
 
 GOOD = problem(
     [node("n0", 4), node("n1", 4)],
@@ -101,6 +101,58 @@ def test_nonsense_is_refused_by_name(case):
     assert caught.value.field.startswith(field)
     assert caught.value.reason and caught.value.fix
     assert str(caught.value).startswith(field)
+
+
+NAN = float("nan")
+QUOTA = TenantQuota(tenant="x", max_devices=4)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (change(GOOD, node_mtbf_ms=-1), "node_mtbf_ms"),
+        (change(GOOD, repair_ms=NAN), "repair_ms"),
+        (change(GOOD, link_bytes_per_s=-1), "link_bytes_per_s"),
+        (change(GOOD, nodes=(change(node("n0", 1), draining=1),)), "nodes[0].draining"),
+        (change(GOOD, nodes=(change(node("n0", 1), rack=None),)), "nodes[0].rack"),
+        (
+            change(
+                GOOD,
+                nodes=(
+                    change(node("n0", 1), rack="r", segment="s"),
+                    change(node("n1", 1), rack="r", segment="t"),
+                ),
+            ),
+            "nodes[1].segment",
+        ),
+        (with_task(GOOD, "b", min_gflops=NAN), "tasks[1].min_gflops"),
+        (with_task(GOOD, "b", min_gflops=-1), "tasks[1].min_gflops"),
+        (with_task(GOOD, "b", state_bytes=0.5), "tasks[1].state_bytes"),
+        (with_task(GOOD, "b", tenant=None), "tasks[1].tenant"),
+        (with_task(GOOD, "b", avoid=("n0", "n0")), "tasks[1].avoid"),
+        (with_task(GOOD, "b", avoid=["n0"]), "tasks[1].avoid"),
+        (with_task(GOOD, "b", current_kind="gpu"), "tasks[1].current_kind"),
+        (
+            with_task(GOOD, "b", options=(change(linear(1)[0], kind="gpu"), linear(2)[1])),
+            "tasks[1].options",
+        ),
+        (change(GOOD, quotas=(QUOTA, QUOTA)), "quotas"),
+        (change(GOOD, quotas=(change(QUOTA, tenant=""),)), "quotas[0].tenant"),
+        (change(GOOD, quotas=(change(QUOTA, max_devices=-1),)), "quotas[0].max_devices"),
+        (
+            change(with_task(GOOD, "b", tenant="x"), quotas=(change(QUOTA, kind="gpu"),)),
+            "tasks[1].options",
+        ),
+        # One holder left to send 2**52 bytes to five others, a byte a second.
+        (
+            change(with_task(GOOD, "a", state_bytes=2**52), link_bytes_per_s=1, expected_run_ms=1),
+            "tasks[0].weight_milli",
+        ),
+    ],
+    ids=lambda case: str(case[1]),
+)
+def test_nonsense_in_what_is_optional_is_refused_by_name_too(case):
+    test_nonsense_is_refused_by_name(case)
 
 
 def test_the_digest_is_of_the_canonical_bytes():
