@@ -20,7 +20,7 @@ from unicron.planner.check_state import Fault, wrong_transfers
 from unicron.planner.plan import Assignment, Plan, Transfer
 from unicron.planner.problem import Layout, NodeSupply, PlanProblem, Slot, TaskDemand, digest
 
-SOURCES = ("local", "dp", "cpsat")
+SOURCES = ("local", "dp", "cpsat", "equal", "weighted", "sized")
 _NONE: frozenset[int] = frozenset()
 
 
