@@ -238,6 +238,22 @@ def test_a_member_that_is_stopped():
     assert told(of_task(phase="closed")(state), stop) == set()
 
 
+def test_the_last_copy_of_a_state_is_stopped_for_another_task():
+    state = running().state
+    stop = ev.WorkerStopOrdered(
+        task="gpt", worker="n1/0", incarnation=1, node="n1", grace_ms=0, reason="x"
+    )
+    closed = of_task(phase="closed")(state)
+    for name in ("n1/1", "n2/0", "n2/1"):
+        assert told(closed, stop) == set()
+        closed = of_worker(name, status="exited")(closed)
+    assert told(closed, stop) == {"last_copies_are_kept"}
+    assert told(of_worker("n1/0", status="failed")(closed), stop) == set()
+    assert told(of_node("n1", status="isolated")(closed), stop) == set()
+    nowhere = replace(closed.tasks["gpt"].allocation, slots=())
+    assert told(of_task(allocation=nowhere)(closed), stop) == set()
+
+
 # --- Plans --------------------------------------------------------------------------------------
 
 

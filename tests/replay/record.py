@@ -27,7 +27,10 @@ VERSION = f"logic{LOGIC_VERSION}-fold{FOLD_VERSION}"
 DIGEST_EVERY = 25
 
 #: Name of a history -> the faults of the demo's run.
-DEMOS = {"demo-kill-hang-lost-node": "worker:n2/1@4/forward/2,stop:n1/1@10,node:n2@16/backward/1"}
+DEMOS = {
+    "demo-kill-hang-lost-node": "worker:n2/1@4/forward/2,stop:n1/1@10,node:n2@16/backward/1",
+    "demo-trade": "node:n2@8/backward/1",
+}
 
 #: Name of a history -> the number of the scenario that it tells.
 SCENARIOS = {

@@ -11,7 +11,7 @@ from unicron.controlplane.replay.page import incident_page
 from unicron.controlplane.replay.trades import in_words
 from unicron.controlplane.testing import scenario, scripted
 from unicron.controlplane.testing.scenario import parse
-from unicron.events import PlanDecided, WorkerExited, WorkerStartOrdered
+from unicron.events import PlanDecided, WorkerExited, WorkerStartOrdered, WorkerStopOrdered
 
 
 def told(story):
@@ -61,6 +61,32 @@ def test_a_device_that_is_still_held():
     (found,) = told(story)
     assert found.state == "released"
     assert "not used yet" in in_words(found)
+
+
+def test_who_waits_for_whom_is_told():
+    """As the state of the task, and of the worker that stands in its way."""
+    story = sharing()
+    hold(story, "stop", "n1/1")
+    trade(story, "n1/1", bert=["n2/1"])
+    story.settle()
+    book = IncidentBook(story.log)
+    waits = "; waits for n1/1, held by bert until its worker there has stopped"
+    assert book.status("gpt").headline.endswith(waits)
+    to_gpt = "life 2 lives, and does not train; the plan gives its device to gpt"
+    assert to_gpt in book.status("n1/1").headline
+
+
+def test_why_a_worker_was_started_on_anothers_device():
+    story = sharing()
+    trade(story, "n1/1", bert=["n2/1"])
+    planned = story.state.seq
+    story.settle()
+    started = seq_of(story, WorkerStartOrdered, worker="n1/1", task="gpt")
+    chain = IncidentBook(story.log).why(str(started))
+    told_ = {link.event.seq: link.event.what for link in chain.links if link.depth <= 1}
+    assert "bert has released it" in told_[started]
+    assert "takes the local plan" in told_[planned]
+    assert "the plan gives it to gpt" in told_[seq_of(story, WorkerStopOrdered, worker="n1/1")]
 
 
 def test_a_device_that_another_plan_takes_back():

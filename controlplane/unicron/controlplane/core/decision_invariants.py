@@ -10,8 +10,9 @@ from typing import Any, Final
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import closed
 from unicron.controlplane.core.fold_task import everybody
+from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import ClusterState
-from unicron.controlplane.core.supply import fits
+from unicron.controlplane.core.supply import fits, usable
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     GenerationClosed,
@@ -246,6 +247,21 @@ def members_are_not_stopped(at: ClusterState, verdict: Verdict) -> Iterator[str]
         yield f"{body.worker} is stopped in generation {task.generation} of task {body.task}"
 
 
+def last_copies_are_kept(at: ClusterState, verdict: Verdict) -> Iterator[str]:
+    """Of the members of a task that has devices, the last one that holds its training state is not
+    stopped for another task, unless it failed itself or its node can't be used."""
+    body = verdict.body
+    if not isinstance(body, WorkerStopOrdered):
+        return
+    task, worker = at.tasks[body.task], at.workers[body.worker]
+    wanted = task.allocation is not None and bool(task.allocation.slots)
+    if task.phase in tables.ENDED or not wanted or worker.status not in ("prepared", "member"):
+        return
+    stood = (body.worker, body.incarnation) in everybody(task)
+    if stood and usable(at, worker.node) and not can_go(at, task, worker):
+        yield f"{body.worker} is stopped and holds the last copy of {body.task}"
+
+
 def plans_give_a_device_once(at: ClusterState, verdict: Verdict) -> Iterator[str]:
     """A plan gives each device to one task at most, and only devices that may be used."""
     body = verdict.body
@@ -305,6 +321,7 @@ DECISION_CHECKS: Final = (
     losses_need_two_signs,
     workers_start_on_free_devices,
     members_are_not_stopped,
+    last_copies_are_kept,
     plans_give_a_device_once,
     plans_fit_their_tasks,
     tasks_out_of_budget_are_not_ordered,

@@ -146,23 +146,25 @@ class Demo:
         for node in START_NODES:
             await cluster.start_agent(node)
         sizes = {spec.task: START_DEVICES for spec in cluster.specs}
-        pacing = asyncio.create_task(Pacing(cluster, self.light, self.spec).run())
-        await cluster.until("both tasks train", trains(sizes), 120.0)
-        self._say(
-            f"workers ready: tasks {self.spec.task} and {self.light.task} train at DP "
-            f"{START_DEVICES} each, {self.spec.micro_batches} micro-batches an iteration; "
-            f"{self.light.task} weighs a quarter, and sleeps before each to leave the cores alone"
-        )
-        watching = asyncio.create_task(self._watch(cluster))
+        beside = [asyncio.create_task(Pacing(cluster, self.light, self.spec).run())]
         try:
+            await cluster.until("both tasks train", trains(sizes), 120.0)
+            self._say(
+                f"workers ready: tasks {self.spec.task} and {self.light.task} train at DP "
+                f"{START_DEVICES} each, {self.spec.micro_batches} micro-batches an iteration; "
+                f"{self.light.task} weighs a quarter, and sleeps before each of them to leave "
+                f"the cores to {self.spec.task}"
+            )
+            beside.append(asyncio.create_task(self._watch(cluster)))
             for fault in self.options.faults:
                 await self._inject(cluster, fault)
             await self._third_node(cluster)
             await cluster.until("the tasks end", ended, _TRAIN_LIMIT_S)
             await cluster.until("their workers are stopped", stopped, 30.0)
+            await beside[0]  # it has ended with the heavier task; if it failed, say so
         finally:
-            watching.cancel()
-            pacing.cancel()
+            for task in beside:
+                task.cancel()
 
     async def _inject(self, cluster: LocalCluster, fault: Fault) -> None:
         await cluster.until("the tasks are whole again", whole, 120.0)
