@@ -1,158 +1,19 @@
 """Several engines on one log in memory: one leads, the others follow hot and take over."""
 
-import contextlib
-
 import anyio
 import pytest
 
 from tests.core.story import SPEC
-from tests.runtime.cluster import LIMIT_S, QuickPlanner
+from tests.runtime.pair import LEASE_MS, Pair
 from unicron import events as ev
-from unicron.controlplane.core.fold import digest, fold
-from unicron.controlplane.core.state import ClusterState
-from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.replay import span_names as names
 from unicron.controlplane.runtime.leadership import Role
-from unicron.controlplane.runtime.memory import AckLoss, MemoryBus, MemoryLog, MemoryStream
+from unicron.controlplane.runtime.memory import AckLoss
+from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.ports import Hold
 from unicron.controlplane.runtime.unread import NewerLog
 from unicron.controlplane.runtime.writer import NotLeading
-from unicron.events import codec, subjects
 from unicron.worker_shim import supervision
-
-_LEASE_MS = 300
-
-
-class Frozen(MemoryLog):
-    """Of a process that is stopped or cut off: nothing comes or goes until it is `open`."""
-
-    def __init__(self, stream):
-        super().__init__(stream)
-        self.open = anyio.Event()
-        self.open.set()
-
-    def freeze(self):
-        self.open = anyio.Event()
-
-    async def append(self, *arguments, **more):
-        await self.open.wait()
-        return await super().append(*arguments, **more)
-
-    def read(self, from_seq):
-        whole, log = super().read(from_seq), self
-        pull = type(whole).__anext__
-
-        class Tail(type(whole)):
-            async def __anext__(tail):
-                entry = await pull(tail)
-                await log.open.wait()
-                return entry
-
-        whole.__class__ = Tail
-        return whole
-
-    def lease(self):
-        whole, log = super().lease(), self
-
-        class Lease(type(whole)):
-            async def look(lease):
-                await log.open.wait()
-                return await super().look()
-
-            async def put(lease, holder, after):
-                await log.open.wait()
-                return await super().put(holder, after)
-
-        whole.__class__ = Lease
-        return whole
-
-
-class Pair:
-    """Engines a and b; `logs` by name. a leads."""
-
-    def __init__(self, lease_ms=_LEASE_MS):
-        self.stream = MemoryStream("c", lease_ms=lease_ms)
-        self.bus = MemoryBus()
-        self.logs = {}
-        self.engines = {}
-        self.scopes = {}
-        self.facts = 0
-
-    @contextlib.asynccontextmanager
-    async def running(self, *names):
-        async with anyio.create_task_group() as group:
-            for name in names:
-                await self.begin(group, name)
-            yield group
-            group.cancel_scope.cancel()
-
-    async def begin(self, group, name):
-        """It begins, and leads or follows."""
-        log = self.logs[name] = Frozen(self.stream)
-        engine = Engine(log, self.bus, instance=name, solver=QuickPlanner(), strict=True)
-        scope = self.scopes[name] = anyio.CancelScope()
-        self.engines[name] = engine
-
-        async def run():
-            with scope:
-                await engine.run()
-
-        group.start_soon(run)
-        await self.until(lambda: engine.leading or engine.follows)
-
-    async def until(self, holds):
-        with anyio.fail_after(LIMIT_S):
-            while not holds():
-                await anyio.sleep(0.005)
-
-    async def leads(self, name):
-        await self.until(lambda: self.engines[name].leading)
-
-    @property
-    def leaderships(self):
-        """Names and terms, as the log has them."""
-        return [
-            (r.envelope.body.instance, r.seq)
-            for r in self.stream.entries
-            if r.envelope is not None and isinstance(r.envelope.body, ev.LeadershipTaken)
-        ]
-
-    async def agree(self):
-        """All have folded all of it, hold the same state, and so does whoever replays it."""
-        last = len(self.stream.entries)
-        await self.until(lambda: all(e.state.seq >= last for e in self.engines.values()))
-        state = ClusterState()
-        for recorded in self.stream.entries[:last]:
-            state = fold(state, recorded)
-        assert {digest(e.state) for e in self.engines.values() if e.state.seq == last} == {
-            digest(state)
-        }
-        assert state.gaps == 0
-        return state
-
-    @property
-    def orders(self):
-        """Start orders in the log."""
-        return [
-            r
-            for r in self.stream.entries
-            if r.envelope is not None and isinstance(r.envelope.body, ev.WorkerStartOrdered)
-        ]
-
-    def agent_says(self, body):
-        """The next fact of the agent of n1."""
-        self.facts += 1
-        source = ev.Source(who="agent/n1", incarnation=ev.Incarnation(1), counter=self.facts)
-        envelope = ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body)
-        fact = subjects.fact("c", ev.NodeId("n1"))
-        self.stream.write_raw(fact, codec.encode(envelope))
-
-    def write(self, who, body, term=0):
-        """As another process would, past all rules but the log's."""
-        source = ev.Source(who=who, incarnation=ev.Incarnation(1), counter=1)
-        envelope = ev.Envelope(
-            id=ev.event_id(source), source=source, written_at_ns=0, body=body, term=ev.Term(term)
-        )
-        self.stream.write_raw(subjects.control("c", "cluster", "c"), codec.encode(envelope))
 
 
 async def test_the_second_follows_hot_and_decides_nothing():
@@ -161,7 +22,7 @@ async def test_the_second_follows_hot_and_decides_nothing():
         a, b = pair.engines["a"], pair.engines["b"]
         await a.submit(SPEC, by="test")
         await pair.until(lambda: b.state == a.state and "gpt" in b.state.tasks)
-        await anyio.sleep(3 * _LEASE_MS / 1000)  # renewals keep it with a
+        await anyio.sleep(3 * LEASE_MS / 1000)  # renewals keep it with a
         assert (a.role, b.role) == (Role.LEADER, Role.FOLLOWER)
         with pytest.raises(NotLeading, match="a leads since #1"):
             await b.submit(SPEC, by="test")
@@ -205,7 +66,7 @@ async def test_a_leader_that_hangs_is_replaced_and_follows_when_it_goes_on():
         await b.submit(SPEC, by="test")
         pair.logs["a"].open.set()
         await pair.until(lambda: a.role is Role.FOLLOWER and not a.leading)
-        await anyio.sleep(2 * _LEASE_MS / 1000)
+        await anyio.sleep(2 * LEASE_MS / 1000)
         assert b.leading
         await pair.agree()
         assert [name for name, _ in pair.leaderships] == ["a", "b"]
@@ -257,7 +118,7 @@ async def test_two_that_begin_at_once_make_one_leader():
         group.start_soon(pair.begin, group, "b")
         await pair.until(lambda: len(pair.engines) == 2)
         await pair.until(lambda: any(e.leading for e in pair.engines.values()))
-        await anyio.sleep(2 * _LEASE_MS / 1000)
+        await anyio.sleep(2 * LEASE_MS / 1000)
         assert sorted(e.role for e in pair.engines.values()) == [Role.FOLLOWER, Role.LEADER]
         assert len(pair.leaderships) == 1
         group.cancel_scope.cancel()
@@ -284,7 +145,7 @@ async def test_a_lost_lease_is_made_again_by_the_leader():
     async with pair.running("a", "b"):
         pair.stream.hold = Hold()
         await pair.until(lambda: pair.stream.hold.holder.startswith("a/"))
-        await anyio.sleep(2 * _LEASE_MS / 1000)
+        await anyio.sleep(2 * LEASE_MS / 1000)
         assert pair.leaderships == [("a", 1)]
 
 
@@ -389,3 +250,37 @@ def hear(table, order):
     """What the agent does about a start order."""
     envelope = order.envelope
     return supervision.start_ordered(table, order.seq, envelope.term, envelope.body)
+
+
+class Heard:
+    """Telemetry that only takes gauges."""
+
+    def __init__(self):
+        self.gauges = {}
+
+    def gauge(self, name, unit, read):
+        self.gauges[name] = read
+
+    def took(self, *_):
+        pass
+
+
+async def test_the_metric_tells_who_leads_and_only_the_leader_tells_of_incidents():
+    pair, heard = Pair(), Heard()
+    observer = Observer(heard, cluster="c", birth="x")
+    async with anyio.create_task_group() as group:
+        await pair.begin(group, "a", observer.see)
+        await pair.begin(group, "b")
+        group.start_soon(observer.run, pair.engines["a"], pair.logs["a"])
+        await pair.until(lambda: names.LEADING in heard.gauges and observer._leading)
+        assert heard.gauges[names.LEADING]() == 1
+        pair.logs["a"].freeze()
+        await pair.leads("b")
+        pair.logs["a"].open.set()
+        await pair.until(lambda: heard.gauges[names.LEADING]() == 0)
+        await pair.until(lambda: not observer._leading)
+        pair.scopes["b"].cancel()
+        await pair.until(lambda: observer._leading)
+        assert not pair.engines["b"].leading
+        group.cancel_scope.cancel()
+    assert heard.gauges[names.LEADING]() == 0

@@ -95,7 +95,7 @@ class Election:
 
     async def give_back(self) -> None:
         """We end: whoever follows may lead at once."""
-        seen = self._at.seen
+        seen, self._at = self._at.seen, leadership.resigned(self._at)
         if seen is None or seen.holder != self._at.me:
             return
         with anyio.CancelScope(shield=True), anyio.move_on_after(_GIVE_BACK_LIMIT_S):

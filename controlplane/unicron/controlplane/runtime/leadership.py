@@ -109,6 +109,11 @@ def refused(at: Standing) -> Standing:
     return _follows(at) if at.role is Role.LEADER else at
 
 
+def resigned(at: Standing) -> Standing:
+    """We end, and lead no more."""
+    return _follows(at)
+
+
 def _follows(at: Standing) -> Standing:
     """Follow; what was seen of the lease may be out of date."""
     return replace(at, role=Role.FOLLOWER, seen=None, term=_NO_TERM)
