@@ -78,3 +78,9 @@ def test_an_address_of_another_kind(cli):
     assert done.exit_code == 2
     assert "a NATS address begins with nats://" in done.stderr
     assert "secret" not in done.output
+
+
+def test_a_server_of_its_own_keeps_the_log_alone(cli):
+    done = cli("up", "--cluster", "west", "--data", "west", "--replicas", "3")
+    assert done.exit_code == 2
+    assert "--replicas needs --nats" in done.stderr

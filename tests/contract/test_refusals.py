@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.contract.worlds import CLUSTER
+from tests.contract.worlds import CLUSTER, ClusterWorld
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.natsserver import find_nats_server
 from unicron.events import ConfigError, LogMismatch, LogTooOld, subjects
@@ -161,3 +161,12 @@ async def test_a_refused_connection_is_closed(nats):
         body = (await anext(tail)).envelope.body
         ends += [body] if type(body).__name__ == "ConnectionClosed" else []
     assert ends[0].client == "control/x"
+
+
+async def test_more_replicas_than_servers(nats, trio):
+    async with ClusterWorld(trio):  # they know who leads them
+        for url, replicas in ((nats.server.url, 3), (trio.url, 5)):
+            connection = await nats.connection(url)
+            with pytest.raises(ConfigError, match=f"can't be kept by {replicas}") as raised:
+                await JetStreamLog.open(connection, "many", replicas=replicas)
+            assert raised.value.code == "E-NATS-REPLICAS"

@@ -87,6 +87,8 @@ def up(
     """
     if (url is None) == (data is None):
         raise click.UsageError("give either --nats or --data")
+    if data is not None and replicas > 1:
+        raise click.UsageError("--replicas needs --nats: the server of --data is one alone")
     from unicron.controlplane.runtime.service import serve
     from unicron.controlplane.runtime.taskfile import read_tasks
 

@@ -14,6 +14,7 @@ _STREAM_NOT_FOUND = 10059
 _NAME_IN_USE = 10058
 _SUBJECTS_OVERLAP = 10065
 _NOT_ENABLED = (10039, 10076)
+_TOO_FEW_SERVERS = (10005, 10074)
 
 #: Writers try again for 30 s; the server must still know their ids then, with ample reserve.
 DUPLICATE_WINDOW_S = 300
@@ -160,6 +161,13 @@ async def _create(connection: Connection, cluster: str, replicas: int) -> Stream
     except ApiRefused as refused:
         if refused.err_code == _NAME_IN_USE:  # another instance was quicker
             return await stream_info(connection, cluster)
+        if refused.err_code in _TOO_FEW_SERVERS:
+            raise ConfigError(
+                f"the log can't be kept by {replicas} servers",
+                why=f"{connection.address}: {refused.what}",
+                fix="ask for fewer replicas (1 for one server), or give the addresses of a cluster",
+                code="E-NATS-REPLICAS",
+            ) from None
         if refused.err_code == _SUBJECTS_OVERLAP:
             raise LogMismatch(
                 f"another stream at {connection.address} stores the subjects of {cluster}",
