@@ -206,6 +206,7 @@ class Engine:
         self.monitor.grace(self._now_ms())
         self.progress.begin()
         self._election.leads(writer.term)
+        self._election.folded(self.state.term)  # another one may have come right after
         follower.notify()
         log.info("leading cluster %s since #%d", self._log.cluster, writer.term)
         await self._duties.run(self._election.refused)
