@@ -204,15 +204,15 @@ def _tasks(result: DemoResult) -> str:
             f"{task.spec.weight_milli / 1000:g}",
             str(result.state.tasks[task.spec.task].iteration),
             " ".join(map(str, sizes_of(task.spec.task, result.events))),
-            (task.digest or "?")[:16],
-            (task.reference.state_digest if task.reference else "?")[:16],
-            "=" if task.bit_identical else "x",
+            (task.digest or "?")[:12],
+            (task.reference.state_digest if task.reference else "?")[:12]
+            + (" =" if task.bit_identical else " x"),
         )
         for task in result.tasks
     ]
-    header = ("TASK", "WEIGHT ", "ITERATIONS ", "DEVICES", "FINAL STATE", "UNDISTURBED", "")
+    header = ("TASK", "WEIGHT ", "ITERATIONS ", "DEVICES", "FINAL STATE", "UNDISTURBED")
     told = "DEVICES: of one generation after the other"
-    return table(header, rows, width()) + "\n" + hung(told, 0, width())
+    return table(header, rows, width(), last_min=len(header[-1])) + "\n" + hung(told, 0, width())
 
 
 def sizes_of(task: str, events: list[Recorded]) -> list[int]:
