@@ -12,6 +12,7 @@ from unicron.controlplane.core.change import (
     with_task,
     with_worker,
 )
+from unicron.controlplane.core.fold_worker import refuse_others
 from unicron.controlplane.core.state import (
     Answer,
     Cause,
@@ -134,14 +135,15 @@ def quiesced(
     )
     iteration = max(task.iteration, body.iteration)
     task = replace(task, answers=put(task.answers, body.worker, answer), iteration=iteration)
-    return _joined(with_task(state, task), worker, body.iteration)
+    return _joined(with_task(state, task), at, worker, body.iteration)
 
 
-def _joined(state: ClusterState, worker: WorkerState, iteration: int) -> ClusterState:
+def _joined(state: ClusterState, at: Sequence, worker: WorkerState, iteration: int) -> ClusterState:
     """It holds the training state; note since when."""
     if worker.joined or iteration < 0:
         return state
-    return with_worker(state, replace(worker, joined_at=iteration))
+    worker = replace(worker, joined_at=iteration)
+    return refuse_others(with_worker(state, worker), at, worker)
 
 
 def transition_ordered(
@@ -220,7 +222,8 @@ def ready(
         return state
     if worker.status == "prepared":
         state = with_worker(state, to_status(worker, "member"))
-    state = _joined(state, state.workers[worker.worker], body.iteration)
+    state = _joined(state, at, state.workers[worker.worker], body.iteration)
+    task = state.tasks[worker.task]
     iteration = max(task.iteration, body.iteration)
     task = replace(task, ready=put(task.ready, body.worker, body.iteration), iteration=iteration)
     state = with_task(state, task)

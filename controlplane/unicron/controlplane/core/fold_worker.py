@@ -110,18 +110,35 @@ def prepared(
     """The worker has built its model and waits; refuse one that would compute other bits."""
     if worker.status not in ("ordered", "started"):
         return state
-    worker = replace(worker, begun=True)
     digest = f"{body.spec_digest} threads={body.threads} {body.torch} {body.megatron}"
+    worker = replace(worker, begun=True, spec_digest=digest)
     for other in sorted(state.workers.values(), key=lambda w: w.worker):
-        same_task = other.task == worker.task and other.worker != worker.worker
-        alive = other.status in tables.ALIVE
-        if same_task and alive and other.joined and other.spec_digest != digest:
-            what = (
-                f"{worker.worker} runs other software than {other.worker} "
-                f"({digest} against {other.spec_digest}): results would not be reproducible"
-            )
-            return failed(state, at, worker, "software", what, severity=1)
-    return with_worker(state, replace(to_status(worker, "prepared"), spec_digest=digest))
+        holds = other.joined and other.status in ("prepared", "member")
+        if holds and other.task == worker.task and other.spec_digest != digest:
+            return _refused(state, at, worker, other)
+    return with_worker(state, to_status(worker, "prepared"))
+
+
+def refuse_others(state: ClusterState, at: Sequence, holder: WorkerState) -> ClusterState:
+    """The first of a task hold its training state: whoever waits with other software can't join
+    them any more. See formation.first for who comes first."""
+    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
+        waits = worker.task == holder.task and worker.status == "prepared"
+        if waits and worker.spec_digest != holder.spec_digest:
+            state = _refused(state, at, worker, holder)
+    return state
+
+
+def _refused(
+    state: ClusterState, at: Sequence, worker: WorkerState, holder: WorkerState
+) -> ClusterState:
+    """Its node is set apart, if tasks can do without: whatever starts there would be the same."""
+    what = (
+        f"{worker.worker} runs other software than {holder.worker} "
+        f"({worker.spec_digest} against {holder.spec_digest}): results would not be reproducible"
+    )
+    severity = 1 if _has_elsewhere(state, worker) else 2
+    return failed(state, at, worker, "software", what, severity=severity)
 
 
 def start_failed(
@@ -294,16 +311,20 @@ def _give_up(state: ClusterState, at: Sequence, worker: WorkerState) -> ClusterS
 
 
 def _has_elsewhere(state: ClusterState, worker: WorkerState) -> bool:
-    """Could other nodes carry the worker's task? Isolating the last node that can would end it,
-    which is no cure for a process that keeps dying."""
+    """Could other nodes carry the worker's task, and each that trains on its node? Isolating the
+    last node that can would end it, which is no cure for a process that keeps dying."""
     others = [
         len(devices(n))
         for n in state.nodes.values()
         if n.node != worker.node
         and usable(state, n.node)
+        and not n.sick
         and not closed(state, "agent", n.node, n.incarnation)  # it may be gone already
     ]
-    return sum(others) >= max(1, state.tasks[worker.task].spec.min_devices)
+    here = [w for w in state.workers.values() if w.node == worker.node and w.status in tables.ALIVE]
+    tasks = [state.tasks[name] for name in {worker.task, *(w.task for w in here if w.joined)}]
+    needed = [max(1, t.spec.min_devices) for t in tasks if t.phase not in tables.ENDED]
+    return sum(others) >= max(needed, default=1)
 
 
 def _blame_node(state: ClusterState, at: Sequence, worker: WorkerState, what: str) -> ClusterState:

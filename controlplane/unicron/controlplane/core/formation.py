@@ -76,7 +76,8 @@ def survivors(state: ClusterState, task: TaskState) -> Formation | None:
     room = task.spec.micro_batches - 1
     if staying:
         return _go_on(state, task, seats([*staying[:room], furthest]), [])
-    joiners = _warm(state, task)
+    alike = state.workers[furthest[0]].spec_digest
+    joiners = [n for n in _warm(state, task) if state.workers[n].spec_digest == alike]
     return _go_on(state, task, [furthest[0]], joiners[:room]) if joiners else None
 
 
@@ -94,6 +95,15 @@ def _warm(state: ClusterState, task: TaskState) -> list[WorkerId]:
         if w is not None and w.task == task.spec.task and w.status in ("prepared", "member")
     ]
     return warm if len(warm) == len(names) else []
+
+
+def _of_one_software(state: ClusterState, names: list[WorkerId]) -> list[WorkerId]:
+    """Whoever computes with other bits can't take part: the largest group stays, of two as large
+    the one with the lowest name. The others are refused once these hold the training state."""
+    groups: dict[str, list[WorkerId]] = {}
+    for name in names:
+        groups.setdefault(state.workers[name].spec_digest, []).append(name)
+    return min(groups.values(), key=lambda group: (-len(group), min(group)), default=[])
 
 
 def _go_on(
@@ -174,6 +184,7 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
     task waits for who leaves. If nobody stays, rank 0 does until the joiners have the state.
     """
     members = {m.worker: m.rank for m in task.members}
+    software = {state.workers[name].spec_digest for name in members}
     wanted = slot_workers(task)
     joiners: list[WorkerState] = []
     waits = False
@@ -185,7 +196,8 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
             waits = True
         elif worker.task == task.spec.task:
             waits |= worker.status in ("ordered", "started")
-            joiners += [worker] if worker.status == "prepared" else []
+            fits_in = worker.status == "prepared" and worker.spec_digest in software
+            joiners += [worker] if fits_in else []
     if waits and not any(lease.holder.worker in members for lease in leases(state)):
         return None
     staying = [(name, rank) for name, rank in members.items() if name in wanted]
@@ -209,8 +221,9 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
 
 
 def first(state: ClusterState, task: TaskState) -> Formation | None:
-    """All workers of the allocation, from the initial state; None until all are warm."""
-    ready = [state.workers[name] for name in _warm(state, task)]
+    """All workers of the allocation that run the same software, from the initial state; None until
+    all are warm."""
+    ready = [state.workers[name] for name in _of_one_software(state, _warm(state, task))]
     if not ready:
         return None
     shares = assign(task.spec.micro_batches, len(ready))

@@ -46,6 +46,17 @@ def ordered_members_are_present(at: ClusterState, verdict: Verdict) -> Iterator[
             yield f"{member.worker} is ordered on {member.node}, it is on {worker.node}"
 
 
+def members_run_one_software(at: ClusterState, verdict: Verdict) -> Iterator[str]:
+    """All members of a generation run the same software, or its results would not be
+    reproducible."""
+    if not isinstance(verdict.body, TransitionOrdered):
+        return
+    people = [(m.worker, at.workers.get(m.worker)) for m in verdict.body.members]
+    found = {name: worker.spec_digest for name, worker in people if worker is not None}
+    if len({*found.values()}) > 1:
+        yield f"generation {verdict.body.generation} of task {verdict.body.task} runs {found}"
+
+
 def ordered_ranks_count_from_zero(at: ClusterState, verdict: Verdict) -> Iterator[str]:
     """An order names ranks 0, 1, 2 and so on, each worker once, as many as its sizes say."""
     body = verdict.body
@@ -190,6 +201,7 @@ def samples_are_reduced_once(spec: TaskSpec, parts: Parts) -> Iterator[str]:
 ORDER_CHECKS: Final = (
     orders_wait_for_all_answers,
     ordered_members_are_present,
+    members_run_one_software,
     ordered_ranks_count_from_zero,
     stores_are_on_a_members_node,
     orders_hand_out_every_sample_once,
