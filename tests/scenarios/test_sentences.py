@@ -42,6 +42,10 @@ LINES = {
     "the agent of n2 is told to stop for 500 ms": ("the agent of n2 is told to stop", 3),
     "the agent of n2 is started": ("the agent of n2 is started", 3),
     "nothing starts on device 1 of n2": ("nothing starts on device 1 of n2 for good", 1),
+    "what starts on n2 runs other software for 3 s": (
+        "what starts on n2 runs other software for 3000 ms",
+        1,
+    ),
     "the store of n2 is killed": ("the store of n2 is killed", 1),
     "an operator gives n2 back": ("an operator asks to give back n2", 1),
     "the log is away for 1 s": ("the log is away for 1000 ms", 1),

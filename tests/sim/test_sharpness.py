@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from unicron.controlplane.core import fold, fold_limit, fold_task
+from unicron.controlplane.core import fold, fold_limit, fold_task, formation
 from unicron.controlplane.core.change import with_task, with_worker
 from unicron.controlplane.runtime.resend import Resender
 from unicron.controlplane.testing import simulation
@@ -64,3 +64,13 @@ def test_a_budget_that_nobody_counts(monkeypatch, counter, name):
 
     monkeypatch.setitem(fold.HANDLERS, GenerationClosed, closed)
     assert told((1,)) == {name}
+
+
+def test_nobody_is_refused_when_the_first_hold_the_state(monkeypatch):
+    monkeypatch.setattr(fold_task, "refuse_others", lambda state, at, holder: state)
+    assert told((10, 16)) == {"other_software_is_refused"}
+
+
+def test_those_start_together_who_run_different_software(monkeypatch):
+    monkeypatch.setattr(formation, "_of_one_software", lambda state, names: list(names))
+    assert told((10, 16)) == {"members_run_one_software"}

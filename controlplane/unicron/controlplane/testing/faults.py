@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from unicron.controlplane.runtime.ports import Hold
 from unicron.controlplane.testing.options import Fault
 from unicron.controlplane.testing.trainee import Trainee
+from unicron.controlplane.testing.training import TORCH
 from unicron.events import NodeId, subjects
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ EXCEPTIONS: Final = (
     "network.error",
     "something.new",
 )
+_OTHER_TORCH: Final = "3"
 _SIGNALS: Final = (9, 11, 6, 9, 15, 9, 7, None)
 
 
@@ -181,6 +183,16 @@ def _dead_device(sim: Simulation, fault: Fault) -> str:
     return f"nothing starts on device {device} of {host.name} for {fault.for_ms} ms"
 
 
+def _other_software(sim: Simulation, fault: Fault) -> str:
+    """Somebody installs another version: whoever starts there computes other bits."""
+    host = _host(sim, fault)
+    if host is None or host.torch != TORCH:
+        return ""
+    host.torch = _OTHER_TORCH
+    sim.later(fault.for_ms, host.reinstall)
+    return f"what starts on {host.name} runs other software for {fault.for_ms} ms"
+
+
 def _store(sim: Simulation, fault: Fault) -> str:
     host = _host(sim, fault)
     if host is None or not host.store_port:
@@ -314,6 +326,7 @@ KINDS: Final[dict[str, Kind]] = {
     "cut": _cut,
     "device": _dead_device,
     "store": _store,
+    "software": _other_software,
     "outage": _outage,
     "repeat": _repeat_fact,
     "old-order": _old_order,

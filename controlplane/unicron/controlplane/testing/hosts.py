@@ -9,6 +9,7 @@ from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
 from unicron.controlplane.testing.trainee import Trainee
 from unicron.controlplane.testing.trainee import World as TraineeWorld
+from unicron.controlplane.testing.training import TORCH
 from unicron.events import (
     AgentStarted,
     AgentStopped,
@@ -69,6 +70,8 @@ class Host:
         #: Workers that SIGKILL spares; devices on which nothing starts.
         self.unkillable: set[WorkerId] = set()
         self.dead_devices: set[int] = set()
+        #: The version that what starts here computes with.
+        self.torch = TORCH
 
     # --- The agent ----------------------------------------------------------------------------
 
@@ -194,6 +197,7 @@ class Host:
             self._world.two_on_a_device(order.worker)
         self._pids += 1
         trainee = Trainee(self._world, order, self._on_exit)
+        trainee.torch = self.torch
         self.workers[order.worker] = trainee
         self._loop.call_later(self._world.pace.build_s(), self._prepared, trainee)
         self._act(supervision.forked(self.table, order.worker, order.incarnation, self._pids))
@@ -289,6 +293,14 @@ class Host:
             self.is_cut, self.mended_s = False, self._loop.time()
             for client in self._clients():
                 client.connect()
+
+    def reinstall(self) -> None:
+        """What starts from now on computes with the same version as everywhere; whoever began
+        with another one is ended."""
+        self.torch = TORCH
+        for trainee in list(self.workers.values()):
+            if trainee.torch != TORCH and trainee.life[0] not in self.unkillable:
+                self.kill(trainee)
 
     def lose_store(self) -> None:
         """The process that hosts the rendezvous dies; the agent starts another one."""

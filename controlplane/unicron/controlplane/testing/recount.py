@@ -1,4 +1,4 @@
-"""What the state counts, counted once more from the log alone.
+"""What the state counts or compares, counted and compared once more from the log.
 
 Budgets are kept by counters in the state, and the invariants look at those: a fold that forgot to
 count would bound nothing, and nobody would see it. So the same is counted here, by other means.
@@ -12,15 +12,21 @@ from unicron.events import (
     GenerationClosed,
     IncidentResolved,
     MemberCommitted,
+    MemberQuiesced,
+    MemberReady,
     Recorded,
     TaskSubmitted,
     TransitionCompleted,
     TransitionOrdered,
+    WorkerPrepared,
     WorkerStartOrdered,
 )
 
 #: Who stands where: (worker, incarnation) by rank.
 _People = tuple[tuple[str, int], ...]
+
+#: Versions and what else decides which bits a worker computes.
+_Software = tuple[str, int, str, str]
 
 #: Of a close that no fault made necessary.
 _PARKED = "the plan parks the task"
@@ -28,7 +34,8 @@ _PARKED = "the plan parks the task"
 
 class _Task:
     """One task. `faults`, `closes`: generations that were closed for a fault, and for whatever
-    reason; `in_vain`: in a row, with the same members, without a commit."""
+    reason; `in_vain`: in a row, with the same members, without a commit; `software`: of those who
+    have committed in its generation."""
 
     def __init__(self) -> None:
         self.generation = Generation(0)
@@ -36,6 +43,7 @@ class _Task:
         self.people: _People = ()
         self.coming: _People = ()
         self.has_committed = False
+        self.software: set[_Software] = set()
         self.faults = self.closes = self.in_vain = 0
 
 
@@ -47,6 +55,7 @@ class Recount:
         self.ends: dict[str, int] = {}
         self._tasks: dict[str, _Task] = {}
         self._lives: dict[str, int] = {}
+        self._software: dict[tuple[str, int], _Software] = {}
 
     def taken(self, recorded: Recorded, after: ClusterState) -> Iterator[tuple[str, str]]:
         """Name and words of what the state counts otherwise."""
@@ -66,17 +75,36 @@ class Recount:
                 task = self._tasks[body.task]
                 task.people, task.coming = task.coming, ()
             case MemberCommitted():
-                self._commit(body)
+                yield from self._commit(body)
+            case WorkerPrepared():
+                software = (body.spec_digest, body.threads, body.torch, body.megatron)
+                self._software[body.worker, body.incarnation] = software
+        if isinstance(body, WorkerPrepared | MemberReady | MemberQuiesced):
+            yield from self._unlike(body.task, after)
         name = getattr(body, "task", None)
         if name in self._tasks:
             yield from _differ(after.tasks[name], self._tasks[name])
 
-    def _commit(self, body: MemberCommitted) -> None:
+    def _unlike(self, name: str, after: ClusterState) -> Iterator[tuple[str, str]]:
+        """Once somebody holds the training state, whoever would compute other bits is refused."""
+        there = [
+            w
+            for w in after.workers.values()
+            if w.task == name and w.status in ("prepared", "member")
+        ]
+        found = {w.worker: self._software[w.worker, w.incarnation] for w in there}
+        if any(w.joined for w in there) and len({*found.values()}) > 1:
+            yield "other_software_is_refused", f"task {name} has {found}"
+
+    def _commit(self, body: MemberCommitted) -> Iterator[tuple[str, str]]:
         task, life = self._tasks[body.task], (body.worker, body.incarnation)
         stands = life in task.people or life in task.coming
         lives = self._lives.get(body.worker) == body.incarnation
         if task.open and stands and lives and body.generation == task.generation:
             task.has_committed, task.in_vain = True, 0
+            task.software.add(self._software[life])
+            if len(task.software) > 1:
+                yield "members_commit_with_one_software", f"task {body.task}: {task.software}"
 
 
 def _close(task: _Task, body: GenerationClosed) -> None:
@@ -92,7 +120,7 @@ def _order(task: _Task, body: TransitionOrdered) -> None:
         task.in_vain = task.in_vain if people == task.people else 0
         task.people = people
     task.coming, task.generation = people, body.generation
-    task.open, task.has_committed = True, False
+    task.open, task.has_committed, task.software = True, False, set()
 
 
 def _differ(state: TaskState, task: _Task) -> Iterator[tuple[str, str]]:

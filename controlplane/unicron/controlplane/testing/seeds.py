@@ -44,7 +44,9 @@ _WEIGHTS = {
 #: suffer besides.
 _INSTANCES = {0: 3, 5: 2}
 _SEVERAL = "lease"
-assert {*_WEIGHTS, _SEVERAL} == set(KINDS)
+#: Comes in half of the seeds, beside the others.
+_SOFTWARE = "software"
+assert {*_WEIGHTS, _SEVERAL, _SOFTWARE} == set(KINDS)
 
 #: Most a fault of a kind lasts, in milliseconds.
 _LONGEST_MS = {
@@ -55,6 +57,7 @@ _LONGEST_MS = {
     "stop-agent": 8_000,
     "cut": 12_000,
     "device": 20_000,
+    "software": 30_000,
     "outage": 8_000,
     "stop": 8_000,
     "cut-control": 8_000,
@@ -71,6 +74,7 @@ def options_of(seed: int) -> Options:
     faults = _faults(random.Random(f"{seed}:faults"), faults_ms)
     if instances > 1:
         faults = _with_leases(random.Random(f"{seed}:leases"), faults, faults_ms)
+    faults = _with_software(random.Random(f"{seed}:software"), faults, faults_ms)
     return Options(
         seed=seed,
         nodes=tuple(
@@ -155,6 +159,22 @@ def _with_leases(
         )
         for kind in (_SEVERAL, "stop", "cut-control", "crash")
         for _ in range(rng.choice([0, 2, 6]))
+    ]
+    return tuple(sorted([*faults, *more], key=lambda f: f.at_ms))
+
+
+def _with_software(
+    rng: random.Random, faults: tuple[Fault, ...], faults_ms: int
+) -> tuple[Fault, ...]:
+    """... with versions that differ, sometimes from the beginning, before anybody has started."""
+    more = [
+        Fault(
+            at_ms=rng.choice([rng.randint(0, 2500), rng.randint(3000, faults_ms)]),
+            kind=_SOFTWARE,
+            pick=rng.randrange(1 << 20),
+            for_ms=rng.randint(100, _LONGEST_MS[_SOFTWARE]),
+        )
+        for _ in range(rng.choice([0, 0, 0, 1, 3, 6]))
     ]
     return tuple(sorted([*faults, *more], key=lambda f: f.at_ms))
 

@@ -242,6 +242,12 @@ SENTENCES: Final[tuple[tuple[Form, Make], ...]] = (
         _node("device"),
     ),
     _sentence(
+        "what starts on {node} runs other software[ for {time}]",
+        "Another version is installed there; then the old one again, and whoever runs the other "
+        "one is killed.",
+        _node("software"),
+    ),
+    _sentence(
         "the store of {node} is killed",
         "The process that hosts its rendezvous; the agent starts another.",
         _node("store"),

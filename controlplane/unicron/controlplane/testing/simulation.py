@@ -364,6 +364,7 @@ class Simulation:
         for host in self.hosts.values():
             host.mend()
             host.dead_devices.clear()
+            host.reinstall()
             self.bring_up(host)
 
     def _repairs(self) -> None:

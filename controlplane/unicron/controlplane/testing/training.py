@@ -52,6 +52,9 @@ COLLECTIVES: Final = ("regroup", "transfer", "sent", "reduce", "vote")
 #: Stages in which it waits for its peers; in "switch" it waits for an order that they know.
 WITH_PEERS: Final = (*COLLECTIVES, "farewell")
 
+#: The version that everybody computes with.
+TORCH: Final = "2"
+
 #: The same for all members, iteration after iteration.
 _assign = functools.lru_cache(maxsize=256)(assign)
 
@@ -95,6 +98,8 @@ class Training:
         self.first_commit = True
         self.newest = 0
         self.quiesced = False
+        #: The version that this process computes with.
+        self.torch = TORCH
 
     @property
     def node(self) -> NodeId:
@@ -129,7 +134,7 @@ class Training:
             WorkerPrepared,
             parameters=1,
             threads=1,
-            torch="2",
+            torch=self.torch,
             megatron="0",
             spec_digest=self.spec.task,
         )
