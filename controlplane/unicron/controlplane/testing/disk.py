@@ -1,5 +1,6 @@
 """A host's disk: what its processes have taken and not got into the log outlives them."""
 
+import functools
 from collections.abc import Iterable
 
 from unicron.worker_shim.dropped import filled
@@ -55,7 +56,7 @@ class Disk:
         waiting = {key: len(spooled) for key, spooled in left}
         for number, fact in in_order([spooled for _, spooled in left]):
             self._undelivered += 1
-            facts.adopt(fact, lambda key=left[number][0]: self._stored(waiting, key))  # type: ignore[misc]
+            facts.adopt(fact, functools.partial(self._stored, waiting, left[number][0]))
 
     def forget_undelivered(self) -> None:
         """The agent is another one: it begins with all of it."""
