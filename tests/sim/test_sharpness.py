@@ -47,7 +47,7 @@ def test_a_node_that_is_not_blamed_for_whom_nobody_can_stop(monkeypatch):
         return with_worker(state, replace(worker, overdue=True))
 
     monkeypatch.setattr(fold_limit, "outlived", outlived)
-    assert told((9,)) == {"who_outlives_its_stop_makes_its_node_sick"}
+    assert told((2,)) == {"who_outlives_its_stop_makes_its_node_sick"}
 
 
 @pytest.mark.parametrize(
