@@ -29,7 +29,7 @@ class Node:
         """A new life of the agent; it kills what an earlier one left."""
         self.incarnation += 1
         self.up = True
-        self.table = supervision.Table(node=self.name, devices=self.devices)
+        self.table = supervision.Table(node=self.name, devices=self.devices, agent=self.incarnation)
         self.inbox: deque[tuple[int, int, ev.Decision]] = deque()
         self.outbox: deque[ev.Fact] = deque()
         self.forking: list[supervision.Start] = []

@@ -28,7 +28,7 @@ DIGEST_EVERY = 25
 
 #: Name of a history -> the faults of the demo's run.
 DEMOS = {
-    "demo-kill-hang-lost-node": "worker:n2/1@4/forward/2,stop:n1/1@10,node:n2@16/backward/1",
+    "demo-trade-kill-hang-lost-node": "worker:n2/1@4/forward/2,stop:n1/1@10,node:n2@16/backward/1",
     "demo-trade": "node:n2@8/backward/1",
 }
 

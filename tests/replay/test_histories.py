@@ -45,6 +45,10 @@ TOLD = {
         [(2, "n2/1"), (2, "n1/1"), (1, "n2")],
         {"gpt": ("completed", 24)},
     ),
+    "demo-trade-kill-hang-lost-node": (
+        [(2, "n2/1"), (2, "n1/1"), (1, "n2"), (1, "n2")],
+        {"gpt": ("completed", 24), "light": ("completed", 24)},
+    ),
     "demo-trade": ([(1, "n2"), (1, "n2")], {"gpt": ("completed", 24), "light": ("completed", 24)}),
     "killed-worker": ([(2, "n1/1")], {"gpt": ("completed", 60)}),
     "sick-node": ([(1, "n2")], {"gpt": ("completed", 160)}),

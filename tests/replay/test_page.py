@@ -31,7 +31,22 @@ HOSTILE = (
 )
 ELEMENTS = {
     *("html", "head", "meta", "title", "style", "body", "main", "script", "noscript", "article"),
-    *("header", "section", "div", "span", "p", "h1", "h2", "h3", "ul", "li", "dl", "dt", "dd"),
+    *(
+        "header",
+        "section",
+        "div",
+        "span",
+        "p",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "ul",
+        "li",
+        "dl",
+        "dt",
+        "dd",
+    ),
     *("table", "thead", "tbody", "tr", "th", "td", "details", "summary", "a", "b", "i", "strong"),
     *("small", "code", "svg", "rect", "circle", "text"),
 }

@@ -233,7 +233,7 @@ async def test_what_the_old_leader_still_says_has_no_effect_once_the_new_one_has
         pair.logs["a"].freeze()
         await pair.leads("b")
         await pair.until(lambda: len(pair.orders) == 4)  # it orders anew what nobody confirmed
-        table = supervision.Table(node=ev.NodeId("n1"), devices=2)
+        table = supervision.Table(node=ev.NodeId("n1"), devices=2, agent=ev.Incarnation(1))
         for order in pair.orders:
             table, actions = hear(table, order)
             assert not any(isinstance(action, supervision.Refuse) for action in actions)

@@ -83,6 +83,7 @@ class Node:
                 device=device,
                 spec=spec(task),
                 reason="test",
+                agent=self.state["incarnation"],
             )
         )
 

@@ -14,11 +14,12 @@ from unicron.events import (
 from unicron.worker_shim import supervision
 from unicron.worker_shim.supervision import End, Fork, Life, Publish, Refuse, Table
 
-EMPTY = Table(node="n1", devices=2)
+AGENT = 7
+EMPTY = Table(node="n1", devices=2, agent=AGENT)
 W = "n1/0"
 
 
-def start(incarnation=1, device=0, node="n1", worker=None):
+def start(incarnation=1, device=0, node="n1", worker=None, agent=0):
     return WorkerStartOrdered(
         task="t",
         worker=worker or f"{node}/{device}",
@@ -27,6 +28,7 @@ def start(incarnation=1, device=0, node="n1", worker=None):
         device=device,
         spec=spec(),
         reason="",
+        agent=agent,
     )
 
 
@@ -247,6 +249,14 @@ def test_orders_of_another_node_or_an_older_term_are_refused():
     assert names(actions) == ["refused"] and after == table
     after, actions = supervision.start_ordered(table, 11, 8, start(node="n2"))
     assert names(actions) == ["refused"] and after == table  # nor does its term count
+
+
+def test_an_order_to_another_life_of_the_agent_is_refused():
+    table, actions = supervision.start_ordered(EMPTY, 10, 1, start(agent=AGENT - 1))
+    assert names(actions) == ["refused"] and table.slots == {}
+    assert "is for agent 6, not us" in actions[0].reason
+    _, actions = supervision.start_ordered(EMPTY, 10, 1, start(agent=AGENT))
+    assert names(actions) == [("fork", 1)]
 
 
 def test_every_fact_names_the_order_it_answers():

@@ -8,7 +8,9 @@ from unicron.events.task import TaskSpec
 class WorkerStartOrdered(Decision, frozen=True, kw_only=True, tag="worker.start_ordered.v1"):
     """The node's agent shall start this incarnation of the worker. `incarnation` is assigned by
     the log and grows for each start of one worker, so a repeated order starts nothing twice.
-    `spec` makes the order complete: an agent that came late needs nothing else."""
+    `agent`: the life of the node's agent that is meant; another one, which has no memory of it,
+    must not obey (0: as older versions wrote it, any). `spec` makes the order complete: an agent
+    that came late needs nothing else."""
 
     task: TaskId
     worker: WorkerId
@@ -17,6 +19,7 @@ class WorkerStartOrdered(Decision, frozen=True, kw_only=True, tag="worker.start_
     device: int
     spec: TaskSpec
     reason: str
+    agent: Incarnation = Incarnation(0)
 
 
 class WorkerStopOrdered(Decision, frozen=True, kw_only=True, tag="worker.stop_ordered.v1"):

@@ -76,7 +76,11 @@ class Agent:
         )
         self._leftovers = Leftovers(self._folder, identity.cluster, self._transport.facts)
         self._workers = Workers(
-            options.workers, self._keeper, self._transport.publish, self._leftovers
+            options.workers,
+            self._incarnation,
+            self._keeper,
+            self._transport.publish,
+            self._leftovers,
         )
         self._announced_port = 0
         self._stop = asyncio.Event()
@@ -154,8 +158,7 @@ class Agent:
             os.unlink(self._state_path)
 
     def _on_order(self, sequence: Sequence, envelope: Envelope) -> None:
-        # What isn't for us, or can't be known to be yet; then it will be said again.
-        if not self._transport.facts.concerns(sequence):
+        if not self._announced_port:  # before that we don't exist; it will be said again
             return
         body = envelope.body
         if isinstance(body, NodeLost):

@@ -100,7 +100,6 @@ class FactPublisher:
         self._wake = wake or self._work.set
         self._counter = 0
         self._gap: dropped.Gap | None = None
-        self._born_at: Sequence | None = None
         self.refused = 0
 
     def publish(
@@ -133,12 +132,6 @@ class FactPublisher:
         """Facts not acknowledged yet, adopted ones too."""
         return len(self._queue)
 
-    def concerns(self, order: Sequence) -> bool:
-        """Whether an order at this sequence can be meant for this life: its first fact is in the
-        log, and before the order. An order to an earlier life that is heard late must not be obeyed
-        by one that has no memory of it."""
-        return self._born_at is not None and order > self._born_at
-
     async def flush(self, timeout_s: float) -> bool:
         """Wait until all facts taken so far are in the log. False: not within the limit."""
         try:
@@ -161,10 +154,8 @@ class FactPublisher:
             while self._queue:
                 message = self._queue[0]
                 start = loop.time()
-                at = await self._deliver(message)
+                await self._deliver(message)
                 took_s = loop.time() - start
-                if message.is_own and self._born_at is None:
-                    self._born_at = at
                 with self._lock:
                     self._delivered()
                 message.done.set()
@@ -266,8 +257,7 @@ class FactPublisher:
 
     # --- Delivery ---------------------------------------------------------------------------------
 
-    async def _deliver(self, message: _Message) -> Sequence:
-        """Where the log has it, in the end."""
+    async def _deliver(self, message: _Message) -> None:
         delay, attempts = RETRY_FIRST_S, 0
         data = message.data
         while isinstance(outcome := await self._attempt(message.id, data), str):
@@ -282,7 +272,6 @@ class FactPublisher:
                     self._spool.keep(m.data for m in self._queue if m.is_own)
             await asyncio.sleep(delay)
             delay = min(2 * delay, RETRY_LAST_S)
-        return outcome
 
 
 def _encoded(envelope: Envelope, fact: AnyFact) -> bytes | str:

@@ -52,11 +52,13 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """All an agent knows of its workers. `term`: the highest seen. `stopped`: incarnations whose
-    end was ordered before their start was heard of. `closing`: nothing is started any more."""
+    """All an agent knows of its workers. `agent`: the life that it is in. `term`: the highest seen.
+    `stopped`: incarnations whose end was ordered before their start was heard of. `closing`:
+    nothing is started any more."""
 
     node: NodeId
     devices: int
+    agent: Incarnation
     term: Term = Term(0)
     slots: dict[WorkerId, Slot] = {}
     stopped: dict[WorkerId, Incarnation] = {}
@@ -98,6 +100,9 @@ Outcome: TypeAlias = tuple[Table, tuple[Action, ...]]
 def start_ordered(table: Table, at: Sequence, term: Term, order: WorkerStartOrdered) -> Outcome:
     """A start order was heard, perhaps not for the first time."""
     table, refusal = _admit(table, term, order)
+    if refusal is None and order.agent not in (0, table.agent):
+        why = f"start of {order.worker}/{order.incarnation}: it is for agent {order.agent}, not us"
+        refusal = Refuse(reason=why)
     if refusal is not None:
         return table, (refusal,)
     worker, start = order.worker, Start(order=order, at=at)

@@ -76,6 +76,7 @@ class Workers:
     def __init__(
         self,
         options: WorkersOptions,
+        incarnation: Incarnation,
         keeper: Keeper,
         publish: Callable[[AnyFact, tuple[Sequence, ...]], object],
         leftovers: Leftovers,
@@ -84,7 +85,9 @@ class Workers:
         self._options = options
         self._keeper = keeper
         self._publish = publish
-        self._table = supervision.Table(node=options.node, devices=options.devices)
+        self._table = supervision.Table(
+            node=options.node, devices=options.devices, agent=incarnation
+        )
         self._processes: dict[WorkerId, Process] = {}
         self._forks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()

@@ -60,6 +60,8 @@ def start_ordered(
         return None
     if body.worker != worker_id(body.node, body.device):
         return None
+    if body.agent not in (0, node.incarnation):
+        return None  # its agent began anew meanwhile, and wouldn't obey
     if old is not None:
         name = client_name("worker", old.worker, old.incarnation)
         state = replace(state, connections=drop(state.connections, name))

@@ -26,7 +26,7 @@ def start(state: ClusterState) -> Verdict | None:
             old = state.workers.get(worker_id(node, device))
             if (old is not None and _occupied(old)) or not fits(state, node, device):
                 continue
-            return _start(task, node, device, old)
+            return _start(state, task, node, device, old)
     return None
 
 
@@ -35,7 +35,9 @@ def _occupied(worker: WorkerState) -> bool:
     return worker.status not in ("exited", "lost")
 
 
-def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) -> Verdict:
+def _start(
+    state: ClusterState, task: TaskState, node: NodeId, device: int, old: WorkerState | None
+) -> Verdict:
     passed_on = old is not None and old.task != task.spec.task and bool(old.stop_order)
     if old is not None and passed_on:
         reason = f"{old.task} has released it"
@@ -51,6 +53,7 @@ def _start(task: TaskState, node: NodeId, device: int, old: WorkerState | None) 
         device=device,
         spec=task.spec,
         reason=reason,
+        agent=state.nodes[node].incarnation,
     )
     released = (old.stop_order,) if old is not None and passed_on else ()
     return Verdict(body=body, cause=(task.planned_at, *released), incident=task.incident)
@@ -71,6 +74,7 @@ def renew(state: ClusterState) -> Verdict | None:
                 device=worker.device,
                 spec=task.spec,
                 reason="nobody confirmed it under the leader before",
+                agent=state.nodes[worker.node].incarnation,
             )
             return Verdict(body=body, cause=(worker.order,), incident=task.incident)
         if worker.status == "stopping" and not worker.overdue and worker.stop_order < state.term:

@@ -67,7 +67,7 @@ class NodeLife:
         self._beat = beat
         self._nats = nats
         self._store = store
-        self._table = supervision.Table(node=offer.node, devices=offer.devices)
+        self._table = supervision.Table(node=offer.node, devices=offer.devices, agent=incarnation)
         self._workers: dict[WorkerId, HostedWorker] = {}
         self._speakers: dict[HostedWorker, FactPublisher] = {}
         self._ended: set[HostedWorker] = set()

@@ -65,7 +65,7 @@ class Host:
         #: Its beats get lost, and nothing else.
         self.mute = False
         self.client: Client | None = None
-        self.table = supervision.Table(node=name, devices=devices)
+        self.table = supervision.Table(node=name, devices=devices, agent=self.incarnation)
         self.workers: dict[WorkerId, Trainee] = {}
         #: Workers that SIGKILL spares; devices on which nothing starts.
         self.unkillable: set[WorkerId] = set()
@@ -81,7 +81,7 @@ class Host:
             self.kill_agent()
         self.up, self._announced, self._beats = True, False, 0
         self.incarnation = Incarnation(self.incarnation + 1)
-        self.table = supervision.Table(node=self.name, devices=self.devices)
+        self.table = supervision.Table(node=self.name, devices=self.devices, agent=self.incarnation)
         self._loop.call_later(self._world.pace.agent_start_s(), self._begin, self.incarnation)
 
     def _begin(self, incarnation: Incarnation) -> None:
@@ -150,8 +150,6 @@ class Host:
             if trainee is not None and trainee.alive and trainee.life[1] == identity.incarnation:
                 trainee.hear(envelope.term, body)
         elif self.up and self.client is not None and identity is self.client.identity:
-            if not self.client.facts.concerns(order.seq):
-                return
             if isinstance(body, WorkerStartOrdered):
                 self._act(supervision.start_ordered(self.table, order.seq, envelope.term, body))
             elif isinstance(body, WorkerStopOrdered):

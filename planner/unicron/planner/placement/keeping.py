@@ -164,7 +164,7 @@ def _by_replica(
     table: dict[int, Replica] = {}
     for row in rows:
         table.setdefault(row.replica, [None] * layout.pp)[row.stage] = row.group
-    whole = [table[number] for number in sorted(table) if None not in table[number]]
+    whole: list[Replica] = [table[n] for n in sorted(table) if None not in table[n]]
     if len(whole) >= layout.dp:
         return [whole[i] for i in choose(whole, layout.dp)], []
     broken = sorted(
