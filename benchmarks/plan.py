@@ -7,6 +7,10 @@ its capacity to share and once with side constraints: kinds, quotas, floors, avo
 nodes. Times are CPU seconds of this process, from the problem to the plan, placement included; the
 solver has one thread.
 
+    lookup_us          the entry for a lost node out of the table of next events
+    table_s            that table made anew: every lost node, every kind that joins, every task that
+                       ends; up to 64 tasks also every pair of lost nodes, in pairs_s
+    failure_s          a lost node, from the look-up to the checked plan
     dp_s               the dynamic programme, capacity only: exact, what a failure waits for
     cpsat_capacity_s   CP-SAT, capacity only, the dynamic programme's hint included
     dp_sides_s         the dynamic programme with side constraints: good, not exact
@@ -22,16 +26,22 @@ import json
 import time
 from collections.abc import Callable
 
+import msgspec
 from plan_problems import plan_problem
 
 from unicron.planner import Plan, Planner, PlanProblem, check
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.pricing import merit
+from unicron.planner.tables import PAIR_TASKS_MAX, Table, fill_table
+from unicron.planner.whatif import failed
 
 SIZES = ((6, 128), (64, 4096), (128, 16_384), (256, 100_000))
 
-COLUMNS = ("dp_s", "cpsat_capacity_s", "dp_sides_s", "cpsat_s", "cpsat_status", "gap")
+LOOKUPS = 10_000
+
+COLUMNS = ("lookup_us", "table_s", "pairs_s", "failure_s")
+COLUMNS += ("dp_s", "cpsat_capacity_s", "dp_sides_s", "cpsat_s", "cpsat_status", "gap")
 
 
 def timed(answer: Callable[[PlanProblem], Plan], problem: PlanProblem) -> tuple[Plan, float]:
@@ -58,12 +68,59 @@ def measured(tasks: int, gpus: int, seed: int) -> dict[str, object]:
     return {
         "tasks": tasks,
         "gpus": gpus,
+        **tabled(capacity, by_table),
         "dp_s": dp_s,
         "cpsat_capacity_s": cpsat_capacity_s,
         "dp_sides_s": dp_sides_s,
         "cpsat_s": cpsat_s,
         "cpsat_status": _status(best),
         "gap": _gap(sides, hint, best),
+    }
+
+
+def tabled(problem: PlanProblem, plan: Plan) -> dict[str, object]:
+    """What the table of next events costs and gives, once the plan is in force."""
+    given = {assignment.task: assignment for assignment in plan.assignments}
+    base = msgspec.structs.replace(
+        problem,
+        tasks=tuple(
+            msgspec.structs.replace(
+                task,
+                current=given[task.task].layout,
+                current_kind=given[task.task].kind,
+                placement=given[task.task].slots,
+                hit=False,
+            )
+            for task in problem.tasks
+        ),
+    )
+    table = Table(0)
+    begun = time.process_time()
+    singles_s = None
+    for _ in fill_table(table, base):
+        if singles_s is None and len(table.after_end) == len(base.tasks):
+            singles_s = time.process_time() - begun
+    whole_s = time.process_time() - begun
+    assert singles_s is not None
+    node = next(a.slots[0].node for a in plan.assignments if a.slots)
+    begun = time.perf_counter()
+    for _ in range(LOOKUPS):
+        entry = table.failed(0, node)
+    lookup_us = (time.perf_counter() - begun) / LOOKUPS * 1e6
+    after = failed(base, node)
+    begun = time.process_time()
+    entry = table.failed(0, node)
+    assert entry is not None
+    found = entry.plan(after)
+    failure_s = time.process_time() - begun
+    if not entry.local and found.value_gflops_milli != dynamic_plan(after).value_gflops_milli:
+        raise SystemExit("an entry of the table isn't worth what a fresh plan is")
+    return {
+        "lookup_us": lookup_us,
+        "table_s": singles_s,
+        "pairs_s": whole_s - singles_s if len(base.tasks) <= PAIR_TASKS_MAX else None,
+        "failure_s": failure_s,
+        "local_entries": sum(each.local for each in table.after_loss.values()),
     }
 
 
