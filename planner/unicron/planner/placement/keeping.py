@@ -172,8 +172,9 @@ def _by_replica(
         key=lambda number: (table[number].count(None), number),
     )
     mended = sorted(broken[: layout.dp - len(whole)])
-    replicas = whole + [table[number] for number in mended]
-    replicas += [[None] * layout.pp for _ in range(layout.dp - len(replicas))]
+    replicas: list[Replica] = [*whole, *(table[number] for number in mended)]
+    while len(replicas) < layout.dp:
+        replicas.append([None] * layout.pp)
     given_up = set(broken) - set(mended)
     return replicas, [row for row in rows if row.replica in given_up]
 
