@@ -117,7 +117,7 @@ async def test_a_killed_worker_leaves_its_facts_to_the_agent(node):
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not is_alive(pid))
     spool = node.home / "w0.1.spool"
-    assert len(decode(spool.read_bytes()).facts) > 200
+    assert len(decode(spool.read_bytes()).facts) > 100
     node.server.start()
     await node.fact("worker.exited")
     events, said = await history(node)
