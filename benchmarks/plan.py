@@ -26,7 +26,6 @@ import json
 import time
 from collections.abc import Callable
 
-import msgspec
 from plan_problems import plan_problem
 
 from unicron.planner import Plan, Planner, PlanProblem, check
@@ -34,7 +33,7 @@ from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.pricing import merit
 from unicron.planner.tables import PAIR_TASKS_MAX, Table, fill_table
-from unicron.planner.whatif import failed
+from unicron.planner.whatif import carried_out, failed
 
 SIZES = ((6, 128), (64, 4096), (128, 16_384), (256, 100_000))
 
@@ -80,20 +79,7 @@ def measured(tasks: int, gpus: int, seed: int) -> dict[str, object]:
 
 def tabled(problem: PlanProblem, plan: Plan) -> dict[str, object]:
     """What the table of next events costs and gives, once the plan is in force."""
-    given = {assignment.task: assignment for assignment in plan.assignments}
-    base = msgspec.structs.replace(
-        problem,
-        tasks=tuple(
-            msgspec.structs.replace(
-                task,
-                current=given[task.task].layout,
-                current_kind=given[task.task].kind,
-                placement=given[task.task].slots,
-                hit=False,
-            )
-            for task in problem.tasks
-        ),
-    )
+    base = carried_out(problem, plan)
     table = Table(0)
     begun = time.process_time()
     singles_s = None

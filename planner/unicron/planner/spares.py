@@ -24,7 +24,7 @@ from unicron.planner.plan import Plan
 from unicron.planner.pricing import throughput
 from unicron.planner.problem import PlanProblem
 from unicron.planner.tables import Table, fill_losses
-from unicron.planner.whatif import drained, failed
+from unicron.planner.whatif import carried_out, drained, failed
 
 #: Nodes that are tried as the free one: of each of so many tasks, those with the least to lose.
 _TASKS_TRIED = 8
@@ -101,7 +101,7 @@ def _candidates(problem: PlanProblem, plan: Plan) -> Iterator[str]:
 
 
 def _worth(problem: PlanProblem, plan: Plan, spare: str) -> SpareWorth:
-    after = _after_a_failure(_carried_out(problem, plan))
+    after = _after_a_failure(carried_out(problem, plan))
     run, away = problem.expected_run_ms, problem.repair_ms
     total = (run * plan.value_gflops_milli + away * after) // (run + away)
     return SpareWorth(
@@ -110,24 +110,6 @@ def _worth(problem: PlanProblem, plan: Plan, spare: str) -> SpareWorth:
         now_milli=plan.value_gflops_milli,
         after_milli=after,
         total_milli=total,
-    )
-
-
-def _carried_out(problem: PlanProblem, plan: Plan) -> PlanProblem:
-    """The problem once the plan is in force."""
-    given = {assignment.task: assignment for assignment in plan.assignments}
-    return msgspec.structs.replace(
-        problem,
-        tasks=tuple(
-            msgspec.structs.replace(
-                task,
-                current=given[task.task].layout,
-                current_kind=given[task.task].kind,
-                placement=given[task.task].slots,
-                hit=False,
-            )
-            for task in problem.tasks
-        ),
     )
 
 

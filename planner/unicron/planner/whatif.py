@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from unicron.planner.errors import BadProblem
+from unicron.planner.plan import Plan
 from unicron.planner.problem import NodeSupply, PlanProblem, TaskDemand
 
 
@@ -80,6 +81,24 @@ def joined(problem: PlanProblem, kind: str, count: int = 1) -> PlanProblem:
     fresh = [name for name in names if name not in taken][:count]
     nodes = (NodeSupply(node=name, kind=kind, devices=devices) for name in fresh)
     return _with(problem, (*problem.nodes, *nodes), problem.tasks)
+
+
+def carried_out(problem: PlanProblem, plan: Plan) -> PlanProblem:
+    """The problem once the plan is in force."""
+    given = {assignment.task: assignment for assignment in plan.assignments}
+    return msgspec.structs.replace(
+        problem,
+        tasks=tuple(
+            msgspec.structs.replace(
+                task,
+                current=given[task.task].layout,
+                current_kind=given[task.task].kind,
+                placement=given[task.task].slots,
+                hit=False,
+            )
+            for task in problem.tasks
+        ),
+    )
 
 
 def finished(problem: PlanProblem, task: str) -> PlanProblem:
