@@ -74,6 +74,14 @@ def test_an_error_is_three_lines_on_stderr(cli):
     )
 
 
+def test_an_error_is_broken_at_the_terminals_width(cli, monkeypatch):
+    monkeypatch.setattr("unicron.controlplane.cli.failure.width", lambda stream: 60)
+    done = cli("status", "--log", "ftp://somewhere")
+    assert done.exit_code == 2
+    assert max(map(len, done.stderr.splitlines())) <= 60
+    assert "\n  or a history file\n" in done.stderr
+
+
 @pytest.mark.parametrize("where", [("-vv", "audit"), ("audit", "-vv"), ("-v", "audit", "-vv")])
 def test_a_traceback_is_shown_on_demand(cli, where):
     done = cli(*where, "--log", "nowhere")

@@ -49,7 +49,7 @@ def test_its_log_is_read_by_its_folder_while_it_runs(cli, started):
     assert "unicron status --log west" in out
     assert err.splitlines() == [
         "ending on SIGTERM",
-        "the control plane of cluster west ended; tasks train on without it",
+        "control plane a of cluster west ended; tasks train on without it",
     ]
     ended = cli("status", "--log", "west")
     assert ended.exit_code == 3
@@ -84,3 +84,24 @@ def test_a_server_of_its_own_keeps_the_log_alone(cli):
     done = cli("up", "--cluster", "west", "--data", "west", "--replicas", "3")
     assert done.exit_code == 2
     assert "--replicas needs --nats" in done.stderr
+
+
+def test_an_address_that_may_not_write_is_told_as_one_error(cli, started):
+    """The second instance gets as far as the election, among several tasks of one group."""
+    reader = Path("west", data_folder.READER).read_text().strip()
+    command = [sys.executable, "-m", "unicron.controlplane.cli", "up", "--cluster", "west"]
+    command += ["--nats", reader, "--instance", "b"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 4
+    assert "a control plane needs a user that may do everything" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 3, refused.stderr
+    assert started.poll() is None
+
+
+def test_the_folder_of_another_one_is_no_address(cli):
+    Path("west").mkdir()
+    for given in ("west", "./east"):
+        done = cli("up", "--cluster", "west", "--nats", given)
+        assert done.exit_code == 3
+        assert f"{given} is no address of a NATS server" in done.stderr
+        assert "docs/failover.md" in done.stderr

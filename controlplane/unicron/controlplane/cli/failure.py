@@ -1,11 +1,12 @@
 """What a command says when it can't do its work, and the exit codes of the whole command line."""
 
+import sys
 import traceback
 from typing import Final
 
 import click
 
-from unicron.controlplane.cli.output import emit, json_text
+from unicron.controlplane.cli.output import emit, hung, json_text, width
 from unicron.events import (
     ConfigError,
     LogBroken,
@@ -43,8 +44,8 @@ def exit_code(error: UnicronError) -> int:
 
 
 def report(error: UnicronError, *, as_json: bool, verbosity: int) -> int:
-    """Say it on stderr in three lines at most (with -vv: and where it was raised), and with
-    --json also as the one document on stdout. Returns the exit code."""
+    """Say it on stderr in three lines at most (broken at a terminal's width; with -vv: and where
+    it was raised), and with --json also as the one document on stdout. Returns the exit code."""
     from unicron.controlplane.replay.phrases import one_line
 
     code = exit_code(error)
@@ -58,7 +59,8 @@ def report(error: UnicronError, *, as_json: bool, verbosity: int) -> int:
         lines.append(one_line(error.why))
     if error.fix:
         lines.append(f"try: {one_line(error.fix)}")
-    click.echo("\n".join(lines), err=True)
+    columns = width(sys.stderr)
+    click.echo("\n".join(hung(line, 2, columns) for line in lines), err=True)
     return code
 
 

@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in self.table and not name.startswith("-"):
             near = difflib.get_close_matches(name, self.table, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" There are: {', '.join(self.table)}."
+            hint = f" Did you mean {near[0]}?" if near else f"\nThere are: {', '.join(self.table)}."
             ctx.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(ctx, args)
 

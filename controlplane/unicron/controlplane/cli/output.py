@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -33,9 +33,10 @@ def coloured() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def width() -> int | None:
-    """Columns of the terminal; None when there is none: then nothing is wrapped."""
-    if not sys.stdout.isatty():
+def width(stream: TextIO | None = None) -> int | None:
+    """Columns of the terminal that `stream` (stdout) is; None if it is none: then nothing is
+    wrapped."""
+    if not (stream or sys.stdout).isatty():
         return None
     return max(shutil.get_terminal_size().columns, _WIDTH_MIN)
 

@@ -55,17 +55,14 @@ def cluster_lines(view: "ClusterView", name: str) -> list[str]:
     if view.at_seq:
         upto += f", {utc(view.at_ns)} UTC"
     leader = f"{view.leader} leads since #{number(view.term)}" if view.term else "nobody leads"
+    lag = "" if view.log_lag_ms is None else f"; log lag {duration(view.log_lag_ms)}"
     lines = [
         hung(f"cluster {view.cluster or name} at {upto}: {view.headline}", 2, width()),
-        hung(f"{leader}; log lag {_lag(view.log_lag_ms)}", 2, width()),
+        hung(f"{leader}{lag}", 2, width()),
     ]
     for text in (_incidents(view), _tasks(view), _nodes(view), _workers(view)):
         lines += ["", text] if text else []
     return [*lines, "", *_desk(view), *_counts(view)]
-
-
-def _lag(ms: int | None) -> str:
-    return "unknown" if ms is None else duration(ms)
 
 
 def _incidents(view: "ClusterView") -> str:

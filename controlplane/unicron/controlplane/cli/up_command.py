@@ -44,6 +44,13 @@ if TYPE_CHECKING:
     help="Submit this task (TOML or JSON, a TaskSpec of docs/events.md) unless the log knows it.",
 )
 @click.option(
+    "--when-nodes",
+    type=int,
+    default=1,
+    show_default=True,
+    help="... once so many nodes are healthy.",
+)
+@click.option(
     "--instance",
     help="Name of this control plane among several of the cluster; give it the same one when it is "
     "started again.  [default: a with --data, host and process with --nats]",
@@ -55,7 +62,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --nats: on how many servers a log that is made now is kept.",
 )
-@click.option("--when-nodes", type=int, default=1, show_default=True, help="... at so many nodes.")
 @json_option
 @verbose_option
 def up(
@@ -75,12 +81,13 @@ def up(
     others follow the log and say so, and one takes over when the leader ends, dies or hangs.
 
     Nodes join with: UNICRON_NATS=ADDRESS python -m unicron.worker_shim.agent --cluster CLUSTER
-    --node NAME --devices N --run-dir DIR. The address for them is printed (with its password) into
-    the file nodes.url of the data folder, readable by you alone; reader.url beside it holds one
-    that can only read the log. Both last as long as the control plane runs.
+    --node NAME --devices N --run-dir DIR. With --nats that is the address of your server. With
+    --data it is written (with its password) into the file nodes.url of the data folder, readable
+    by you alone; reader.url beside it holds one that can only read the log. Both last as long as
+    the control plane runs.
 
-    Read its log meanwhile with the folder: unicron status --log DATA, unicron replay --log DATA
-    --export FILE.
+    Read its log meanwhile with the folder (unicron status --log DATA, unicron replay --log DATA
+    --export FILE) or with the address (unicron status --log nats://HOST:PORT --cluster CLUSTER).
 
     With --json stdout has a line for each thing that is said: where the addresses are, and then,
     whenever that changes, the role of this instance and who leads.
@@ -89,13 +96,16 @@ def up(
         raise click.UsageError("give either --nats or --data")
     if data is not None and replicas > 1:
         raise click.UsageError("--replicas needs --nats: the server of --data is one alone")
+    if url is not None:
+        _check_address(url)
+    name = instance or (_own_name() if url is not None else "a")
     from unicron.controlplane.runtime.service import serve
     from unicron.controlplane.runtime.taskfile import read_tasks
 
     work = partial(
         serve,
         cluster=cluster,
-        instance=instance or (_own_name() if url is not None else "a"),
+        instance=name,
         tasks=read_tasks(list(tasks)),
         when_nodes=when_nodes,
         replicas=replicas,
@@ -118,12 +128,24 @@ def up(
     mine = data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext()
     with mine, logged_on_stderr():
         asyncio.run(run())
-    _say(f"the control plane of cluster {cluster} ended; tasks train on without it")
+    _say(f"control plane {name} of cluster {cluster} ended; tasks train on without it")
 
 
 def _say(text: str) -> None:
     """On stderr: stdout holds addresses, and all of --json."""
     click.echo(text, err=True)
+
+
+def _check_address(url: str) -> None:
+    """ConfigError if it is a path, such as the data folder of another `unicron up`."""
+    if url.startswith((".", "/", "~")) or Path(url).exists():
+        raise ConfigError(
+            f"{url} is no address of a NATS server",
+            why="with --data a control plane is alone on a server of its own; several share one "
+            "that is yours",
+            fix="--nats nats://user:password@host:port, see docs/failover.md",
+            code="E-NATS-ADDRESS",
+        )
 
 
 def _own_name() -> str:

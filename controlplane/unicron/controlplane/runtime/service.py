@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import anyio
 import msgspec
@@ -70,8 +70,8 @@ async def serve(
     """Follow the cluster's log, and lead when it is this instance's turn, until SIGTERM or SIGINT;
     `tell` hears of the signal and of every change of leadership, `changed` of the latter alone.
     Whoever leads submits the tasks that the log doesn't know yet, once `when_nodes` nodes are
-    healthy. `replicas`: on how many servers a log that is made is kept. Raises UnicronError; leaves
-    nothing behind either way."""
+    healthy. `replicas`: on how many servers a log that is made is kept. Raises UnicronError, and a
+    group only for what is none; leaves nothing behind either way."""
     if not _NAME.fullmatch(instance):
         raise ConfigError(
             f"{instance!r} can't be the name of a control plane",
@@ -98,13 +98,14 @@ async def serve(
             version=version(),
             on_event=observer.see if observer else None,
         )
-        async with anyio.create_task_group() as group:
-            group.start_soon(_until_signal, group.cancel_scope, tell)
-            group.start_soon(_say_who_leads, engine, instance, tell, changed)
-            group.start_soon(engine.run)
-            group.start_soon(_submit, engine, tasks, when_nodes)
-            if observer is not None:
-                group.start_soon(observer.run, engine, event_log)
+        with _ungrouped():
+            async with anyio.create_task_group() as group:
+                group.start_soon(_until_signal, group.cancel_scope, tell)
+                group.start_soon(_say_who_leads, engine, instance, tell, changed)
+                group.start_soon(engine.run)
+                group.start_soon(_submit, engine, tasks, when_nodes)
+                if observer is not None:
+                    group.start_soon(observer.run, engine, event_log)
         await event_log.close()
     finally:
         with anyio.CancelScope(shield=True):
@@ -112,6 +113,19 @@ async def serve(
                 await observer.aclose()
             await solver.aclose()
             await connection.close()
+
+
+@contextlib.contextmanager
+def _ungrouped() -> Iterator[None]:
+    """What a person can mend is raised alone, without the groups of tasks that it went through; a
+    bug beside it keeps the group."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        leaves = _leaves(group)
+        if not all(isinstance(leaf, UnicronError) for leaf in leaves):
+            raise
+        raise leaves[0] from None
 
 
 async def _until_signal(scope: anyio.CancelScope, tell: Callable[[str], object]) -> None:
@@ -188,12 +202,8 @@ def main(arguments: list[str] | None = None) -> int:
             )
 
         anyio.run(run)
-    except (UnicronError, BaseExceptionGroup) as error:
-        leaves = _leaves(error)
-        if not all(isinstance(leaf, UnicronError) for leaf in leaves):
-            raise
-        for leaf in leaves:
-            print(f"control plane: {leaf}", file=sys.stderr)
+    except UnicronError as error:
+        print(f"control plane: {error}", file=sys.stderr)
         return 2
     return 0
 
