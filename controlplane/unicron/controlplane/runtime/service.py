@@ -68,7 +68,8 @@ async def serve(
     changed: Callable[["WhoLeads"], object] = lambda _: None,
 ) -> None:
     """Follow the cluster's log, and lead when it is this instance's turn, until SIGTERM or SIGINT;
-    `tell` hears of the signal and of every change of leadership, `changed` of the latter alone.
+    `tell` hears of the signal, of a server that is away and of every change of leadership,
+    `changed` of the latter alone.
     Whoever leads submits the tasks that the log doesn't know yet, once `when_nodes` nodes are
     healthy. `replicas`: on how many servers a log that is made is kept. Raises UnicronError, and a
     group only for what is none; leaves nothing behind either way."""
@@ -79,6 +80,7 @@ async def serve(
             code="E-CONFIG-INSTANCE",
         )
     connection = await connect(url, name=f"control/{instance}")
+    unlisten = connection.listen(*_reach(connection.address, tell))
     solver = ChildSolver()
     observer: Observer | None = None
     try:
@@ -112,6 +114,7 @@ async def serve(
             if observer is not None:
                 await observer.aclose()
             await solver.aclose()
+            unlisten()
             await connection.close()
 
 
@@ -126,6 +129,29 @@ def _ungrouped() -> Iterator[None]:
         if not all(isinstance(leaf, UnicronError) for leaf in leaves):
             raise
         raise leaves[0] from None
+
+
+def _reach(
+    address: str, tell: Callable[[str], object]
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """What to call when the connection breaks and when it is there again; told once each."""
+    away = False
+
+    def lost() -> None:
+        nonlocal away
+        if not away:
+            away = True
+            tell(
+                f"the NATS server at {address} is out of reach; nothing is decided until it is back"
+            )
+
+    def back() -> None:
+        nonlocal away
+        if away:
+            away = False
+            tell(f"the NATS server at {address} is back")
+
+    return lost, back
 
 
 async def _until_signal(scope: anyio.CancelScope, tell: Callable[[str], object]) -> None:
