@@ -104,12 +104,29 @@ def test_the_plan_is_written_for_other_programs(cli, small):
     assert done.exit_code == 2 and "no/where.json can't be written" in done.stderr
 
 
+def test_the_plan_never_takes_the_place_of_its_problem(cli, small):
+    Path("other.toml").symlink_to(small)
+    done = cli("plan", small, "--out", "other.toml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--out other.toml is the problem itself" in done.stderr
+    assert Path(small).read_text(encoding="utf-8") == SMALL
+
+
+def test_names_cannot_command_the_terminal(cli):
+    text = SMALL.replace('"b"', r'"\u001b[31mb\u009b1m\n"').replace('"n[1-3]"', r'"n[1-3]\u0007"')
+    Path("evil.toml").write_text(text.replace("n[1-2]/", r"n[1-2]\u0007/"), encoding="utf-8")
+    done = cli("plan", "evil.toml", "--drain", "n1\x07", "--compare", "all")
+    assert done.exit_code == 0, done.output
+    assert "[31mb" in done.stdout and all(c.isprintable() for c in done.stdout.replace("\n", ""))
+
+
 @pytest.mark.parametrize(
     "arguments,words",
     [
         (["--fail", "nn2"], "did you mean n2"),
         (["--join", "tpu:2"], "known: gpu"),
         (["--join", "gpu:many"], "write KIND:N"),
+        (["--join", f"gpu:{'9' * 5000}"], "write KIND:N"),
         (["--finish", "c"], "known: a, b"),
     ],
 )

@@ -62,12 +62,12 @@ def test_iterations_with_a_deadline_are_a_floor():
 @pytest.mark.parametrize(
     "fields,field",
     [
-        ({"model": {**MODEL, "heads": 15}}, "tasks[0].heads"),
+        ({"model": {**MODEL, "heads": 15}}, "tasks[0].model.heads"),
         ({"model": {**MODEL, "layer": 3}}, "tasks[0].model.layer"),
         ({"model": {**MODEL, "layers": "many"}}, "tasks[0].model.layers"),
         ({"training": {}}, "tasks[0].training"),
-        ({"training": {"global_batch": 0}}, "tasks[0].global_batch"),
-        ({"layouts": {"tp": [3, 2]}}, "tasks[0].tp"),
+        ({"training": {"global_batch": 0}}, "tasks[0].training.global_batch"),
+        ({"layouts": {"tp": [3, 2]}}, "tasks[0].layouts.tp"),
         ({"kinds": ["h900"]}, "tasks[0].kinds"),
         ({"kinds": "h100"}, "tasks[0].kinds"),
         ({"options": []}, "tasks[0].model"),

@@ -5,6 +5,9 @@ A plan that meets nobody's wishes is a value, not an error: tasks are parked and
 
 from __future__ import annotations
 
+#: A complaint stays readable, whatever names are in it.
+_PART_MAX = 500
+
 
 class PlannerError(Exception):
     """Base of the planner's errors; never raised itself."""
@@ -17,10 +20,10 @@ class BadProblem(PlannerError):
     """
 
     def __init__(self, field: str, reason: str, fix: str) -> None:
-        super().__init__(f"{field}: {reason}; {fix}")
-        self.field = field
-        self.reason = reason
-        self.fix = fix
+        self.field = _said(field)
+        self.reason = _said(reason)
+        self.fix = _said(fix)
+        super().__init__(f"{self.field}: {self.reason}; {self.fix}")
 
 
 class PlannerBug(PlannerError):
@@ -29,3 +32,10 @@ class PlannerBug(PlannerError):
 
 class SolverMissing(PlannerError):
     """A library that the method needs isn't installed; the message says how to get it."""
+
+
+def _said(text: str) -> str:
+    """Cut in the middle if it is long; what no encoding can say (half a surrogate) is escaped."""
+    if len(text) > _PART_MAX:
+        text = f"{text[: _PART_MAX // 2]} ... {text[-_PART_MAX // 2 :]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

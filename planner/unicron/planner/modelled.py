@@ -35,6 +35,7 @@ from unicron.planner.cost import (
 from unicron.planner.cost.layouts import assess
 from unicron.planner.errors import BadProblem
 from unicron.planner.problem import LayoutOption
+from unicron.planner.validation import DEVICES_MAX
 
 #: Fields that a task has here and not in `unicron.planner.problem`.
 MODEL_WORDS = ("model", "training", "layouts", "kinds", "remaining_iterations")
@@ -88,12 +89,16 @@ def _task(
     found: list[LayoutOption] = []
     state_bytes = 0
     for kind in kinds:
+        device = _device(f"{path}.kinds", kind, extra)
         try:
-            device = _device(kind, extra)
             table = pareto(layout_table(model, training, device, high, choices, min_devices=low))
+        except BadProblem as error:
+            raise BadProblem(_place(path, error.field), error.reason, error.fix) from None
+        try:
             table += _running(task, kind, (model, training, device, choices), table)
         except BadProblem as error:
-            raise BadProblem(f"{path}.{error.field}", error.reason, error.fix) from None
+            where = f"{path}.current.{error.field.partition('[')[0]}"
+            raise BadProblem(where, error.reason, error.fix) from None
         found += options(table, kind)
         state_bytes = max([state_bytes, *(choice.state_bytes for choice in table)])
     full["options"] = [msgspec.to_builtins(option) for option in found]
@@ -106,6 +111,15 @@ def _task(
         work = flops_per_sample(model) * training.global_batch
         full["remaining_gflop"] = _work(path, task["remaining_iterations"], work)
     return full
+
+
+def _place(path: str, field: str) -> str:
+    """Where in the task the cost model's field was written."""
+    name = field.partition("[")[0].partition(".")[0]
+    for word, kind in (("model", Transformer), ("training", Training), ("layouts", Choices)):
+        if name in kind.__struct_fields__:
+            return f"{path}.{word}.{field}"
+    return f"{path}.{field}"
 
 
 def _read(path: str, value: object, kind: type[_T]) -> _T:
@@ -136,20 +150,21 @@ def _kinds(path: str, task: Mapping[str, object], supply: dict[str, int]) -> lis
 
 def _sizes(path: str, task: Mapping[str, object], supply: int) -> tuple[int, int]:
     # Without a limit it may use what there is, and as much again that joins.
-    low, high = task.get("min_devices", 0), task.get("max_devices", 2 * supply)
-    for name, value in (("min_devices", low), ("max_devices", high)):
-        if type(value) is not int or value < 0:
-            raise BadProblem(f"{path}.{name}", f"is {value!r}", "give an integer from 0 on")
+    low, high = task.get("min_devices", 0), task.get("max_devices", max(1, 2 * supply))
+    for name, value, least in (("min_devices", low, 0), ("max_devices", high, 1)):
+        if type(value) is not int or not least <= value <= DEVICES_MAX:
+            fix = f"give an integer from {least} to {DEVICES_MAX}"
+            raise BadProblem(f"{path}.{name}", f"is {value!r}", fix)
     assert isinstance(low, int)
     assert isinstance(high, int)
     return max(1, low), high
 
 
-def _device(kind: str, extra: str | None) -> Accelerator:
+def _device(path: str, kind: str, extra: str | None) -> Accelerator:
     known = accelerator_table(None if extra is None else Path(extra))
     if kind not in known:
         raise BadProblem(
-            "model",
+            path,
             f"nothing is known of devices of kind {kind!r}",
             f"name them as one of {', '.join(sorted(known))}; or give a file of `accelerators` "
             "that has them, or options",
@@ -168,7 +183,7 @@ def _running(
     if not isinstance(current, Mapping) or task.get("current_kind", kind) != kind:
         return ()
     tp, pp, dp = (current.get(name) for name in ("tp", "pp", "dp"))
-    if not isinstance(tp, int) or not isinstance(pp, int) or not isinstance(dp, int):
+    if type(tp) is not int or type(pp) is not int or type(dp) is not int or min(tp, pp, dp) < 1:
         return ()  # refused later, with its place
     if any((c.execution.tp, c.execution.pp, c.execution.dp) == (tp, pp, dp) for c in table):
         return ()

@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from unicron.planner.cost.reading import text_in
 from unicron.planner.errors import BadProblem
 from unicron.planner.modelled import MODEL_WORDS, modelled
 from unicron.planner.problem import (
@@ -25,12 +26,16 @@ from unicron.planner.problem import (
     TaskDemand,
     TenantQuota,
 )
-from unicron.planner.shorthand import TASK_WORDS, expanded_nodes, expanded_tasks
+from unicron.planner.shorthand import TASK_WORDS, as_written, expanded_nodes, expanded_tasks
 from unicron.planner.validation import validate
 from unicron.planner.whatif import expected_run_ms
 
 #: What is assumed if the data doesn't say: no log, and a day until the next change.
 _EXPECTED_RUN_MS = 24 * 3600 * 1000
+
+#: Deeper than any problem is; and integers beyond 64 bits mean nothing in any field.
+_DEPTH_MAX = 20
+_INTEGER_MAX = 2**63
 
 #: Where in the data which struct stands.
 _SHAPES: dict[str, type[msgspec.Struct]] = {
@@ -55,7 +60,15 @@ def problem_from(data: Mapping[str, object]) -> PlanProblem:
     """
     if not isinstance(data, Mapping):
         raise BadProblem("problem", f"is a {type(data).__name__}", "give a mapping")
-    full = expanded_tasks(modelled(expanded_nodes(data)))
+    _refuse_unsayable(data, "", 0)
+    nodes = expanded_nodes(data)
+    try:
+        return _converted(expanded_tasks(modelled(nodes)))
+    except BadProblem as error:
+        raise BadProblem(as_written(data, error.field), error.reason, error.fix) from None
+
+
+def _converted(full: dict[str, object]) -> PlanProblem:
     _refuse_unknown(full, "", "")
     try:
         problem = msgspec.convert(_defaults(full) | full, PlanProblem)
@@ -70,15 +83,53 @@ def read_problem(path: Path | str) -> PlanProblem:
     path = Path(path)
     kind = "TOML" if path.suffix == ".toml" else "JSON"
     try:
-        text = path.read_text(encoding="utf-8")
-        data = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+        text = text_in(path)
+        data = (
+            tomllib.loads(text) if kind == "TOML" else json.loads(text, object_pairs_hook=_object)
+        )
     except OSError as error:
         why = error.strerror or str(error)
         raise BadProblem(str(path), f"can't be read: {why}", "give a readable file") from None
     except ValueError as error:  # both parsers' errors, and bytes that are no text
         fix = "name a TOML file *.toml; anything else is read as JSON"
         raise BadProblem(str(path), f"is not {kind}: {error}", fix) from None
+    except RecursionError:
+        fix = "a problem is a few levels deep: see docs/planner.md"
+        raise BadProblem(str(path), "is nested too deeply", fix) from None
     return problem_from(data)
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose keys are there once, as in TOML: else one of them would be lost."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice in one object")
+        found[key] = value
+    return found
+
+
+def _refuse_unsayable(value: object, path: str, depth: int) -> None:
+    """What couldn't even be named in a complaint, nor written into a plan."""
+    if depth > _DEPTH_MAX:
+        raise BadProblem(path, "is nested too deeply", "see docs/planner.md")
+    if isinstance(value, str):
+        _refuse_surrogates(value, path)
+    elif isinstance(value, int) and not -_INTEGER_MAX <= value < _INTEGER_MAX:
+        raise BadProblem(path, "is an integer beyond 64 bits", "give a smaller one")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _refuse_unsayable(item, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            place = f"{path}.{key}".lstrip(".")
+            _refuse_surrogates(str(key), place)
+            _refuse_unsayable(item, place, depth + 1)
+
+
+def _refuse_surrogates(text: str, path: str) -> None:
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise BadProblem(path, "has half a surrogate pair in it, no character", "correct the text")
 
 
 def _defaults(full: Mapping[str, object]) -> dict[str, object]:
@@ -109,4 +160,6 @@ def _refuse_unknown(value: object, shape: str, path: str) -> None:
 def _misfit(message: str) -> BadProblem:
     """msgspec's complaint, with the place where this package has it."""
     reason, _, place = message.partition(" - at `$")
-    return BadProblem(place.strip(".`") or "problem", reason, "see unicron.planner.problem")
+    return BadProblem(
+        place.strip(".`") or "problem", reason, "see docs/planner.md, and unicron.planner.problem"
+    )

@@ -18,21 +18,46 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from unicron.planner.errors import BadProblem
+from unicron.planner.validation import DEVICES_MAX, NODES_MAX
 
 #: Shorthands of a task that are no fields of it; for suggestions.
 TASK_WORDS = ("weight", "remaining_gflop", "deadline_ms")
 
 _RANGED = re.compile(r"^(?P<head>[^\[\]]*)\[(?P<ranges>[^\[\]]*)\](?P<tail>[^\[\]]*)$")
-_RANGE = re.compile(r"^(\d+)(?:-(\d+))?$")
-_NAMES_MAX = 200_000
+_RANGE = re.compile(r"^([0-9]{1,12})(?:-([0-9]{1,12}))?$")
+#: Where a complaint about a node is.
+_NODE = re.compile(r"^nodes\[(\d+)\]")
+#: Of a name that is one of a range: as long as a host's name may be.
+_RANGED_MAX = 253
 
 
 def expanded_nodes(data: Mapping[str, object]) -> dict[str, object]:
     """The same without shorthands of nodes; what has another shape is left as it is."""
     full, nodes = dict(data), data.get("nodes")
     if isinstance(nodes, list | tuple):
-        full["nodes"] = [one for i, node in enumerate(nodes) for one in _nodes(f"nodes[{i}]", node)]
+        found: list[object] = []
+        devices = 0
+        for i, node in enumerate(nodes):
+            for one in _nodes(f"nodes[{i}]", node):
+                found.append(one)
+                devices += _devices(one)
+                if len(found) > NODES_MAX or devices > DEVICES_MAX:
+                    raise BadProblem(
+                        f"nodes[{i}]",
+                        f"makes it more than {NODES_MAX} nodes or {DEVICES_MAX} devices",
+                        "give fewer: no larger cluster is planned at once",
+                    )
+        full["nodes"] = found
     return full
+
+
+def as_written(data: Mapping[str, object], field: str) -> str:
+    """The place of a complaint, where `nodes[i]` counts the entries that were written."""
+    found, nodes = _NODE.match(field), data.get("nodes")
+    if found is None or not isinstance(nodes, list | tuple):
+        return field
+    written = [i for i, node in enumerate(nodes) for _ in _nodes("", node)]
+    return f"nodes[{written[int(found[1])]}]{field[found.end() :]}"
 
 
 def expanded_tasks(data: Mapping[str, object]) -> dict[str, object]:
@@ -51,12 +76,19 @@ def names(path: str, text: str) -> Iterator[str]:
     found = _RANGED.match(text)
     if found is None:
         raise BadProblem(path, f"is {text!r}", "write one range in brackets, such as a[01-16]")
+    if len(found["head"]) + len(found["tail"]) > _RANGED_MAX:
+        fix = f"give a name of at most {_RANGED_MAX} characters"
+        raise BadProblem(path, f"is {text!r}, too long", fix)
+    many = 0
     for part in found["ranges"].split(","):
         low, high = _range(path, part.strip())
-        first, last = int(low), int(high)
-        if last < first or last - first >= _NAMES_MAX:
-            raise BadProblem(path, f"has the range {part!r}", "count upwards, such as a[01-16]")
-        for number in range(first, last + 1):
+        numbers = _upwards(path, low, high)
+        many += len(numbers)
+        if many > NODES_MAX:
+            raise BadProblem(
+                path, f"stands for more than {NODES_MAX} names", "give a smaller range"
+            )
+        for number in numbers:
             yield f"{found['head']}{number:0{len(low)}d}{found['tail']}"
 
 
@@ -67,18 +99,33 @@ def _range(path: str, text: str) -> tuple[str, str]:
     return found[1], found[2] or found[1]
 
 
+def _upwards(path: str, low: str, high: str) -> range:
+    if int(high) < int(low):
+        raise BadProblem(path, f"has the range '{low}-{high}'", "count upwards, such as 1-16")
+    return range(int(low), int(high) + 1)
+
+
 def _nodes(path: str, node: object) -> Iterator[object]:
     if not isinstance(node, Mapping):
         yield node
         return
     full = dict(node)
-    if type(node.get("devices")) is int:
-        full["devices"] = list(range(node["devices"]))
+    count = node.get("devices")
+    if type(count) is int:
+        if not 0 <= count <= DEVICES_MAX:
+            fix = f"give how many there are, from 0 to {DEVICES_MAX}, or a list of indexes"
+            raise BadProblem(f"{path}.devices", f"is {count}", fix)
+        full["devices"] = list(range(count))
     if not isinstance(node.get("node"), str):
         yield full
         return
     for name in names(f"{path}.node", node["node"]):
         yield {**full, "node": name}
+
+
+def _devices(node: object) -> int:
+    devices = node.get("devices") if isinstance(node, Mapping) else None
+    return len(devices) if isinstance(devices, list | tuple) else 0
 
 
 def _task(path: str, task: object) -> object:
@@ -140,10 +187,10 @@ def _slots(path: str, placement: Sequence[object]) -> list[object]:
             raise BadProblem(
                 where, f"is {entry!r}", "write node/device, such as a001/0 or a001/0-7"
             )
-        low, high = _range(where, devices)
-        found += [
-            {"node": name, "device": device}
-            for name in names(where, node)
-            for device in range(int(low), int(high) + 1)
-        ]
+        numbers = _upwards(where, *_range(where, devices))
+        for name in names(where, node):
+            if len(found) + len(numbers) > DEVICES_MAX:
+                fix = "name what the task holds, as many as its layout takes"
+                raise BadProblem(where, f"makes it more than {DEVICES_MAX} slots", fix)
+            found += [{"node": name, "device": device} for device in numbers]
     return found

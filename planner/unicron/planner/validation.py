@@ -39,6 +39,8 @@ def validate(problem: PlanProblem) -> None:
     _count("tasks", problem.tasks, TASKS_MAX)
     for i, node in enumerate(problem.nodes):
         _check_node(f"nodes[{i}]", node)
+    if sum(len(node.devices) for node in problem.nodes) > DEVICES_MAX:
+        raise BadProblem("nodes", f"have more than {DEVICES_MAX} devices", "give fewer nodes")
     _distinct("nodes", "node", (node.node for node in problem.nodes), "list each node once")
     _check_segments(problem.nodes)
     for i, task in enumerate(problem.tasks):

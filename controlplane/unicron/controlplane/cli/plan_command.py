@@ -1,5 +1,6 @@
 """`unicron plan`: what to run where, for a problem in a file."""
 
+import contextlib
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,6 +79,7 @@ def plan(
     """  # noqa: D301
     from unicron.planner import BadProblem
 
+    _refuse_overwriting(file, out)
     try:
         problem = _asked(file, failing, drain, join, finish)
         answer = _answer(problem, method, _wanted(compare))
@@ -129,7 +131,7 @@ def _joining(words: str) -> tuple[str, int]:
     kind, colon, number = words.rpartition(":")
     if not colon:
         return words, 1
-    if not number.isascii() or not number.isdigit() or not 0 < int(number) <= 100_000:
+    if not number.isascii() or not number.isdigit() or not 0 < int(number[:7]) <= 100_000:
         raise click.BadParameter(f"--join {words}: write KIND:N, such as h100:2")
     return kind, int(number)
 
@@ -156,6 +158,17 @@ def _answer(problem: "PlanProblem", method: str, compared: tuple[str, ...]) -> "
         spares=spares,
         compared=tuple((name, STRATEGIES[name](problem)) for name in compared),
     )
+
+
+def _refuse_overwriting(file: Path, out: Path | None) -> None:
+    with contextlib.suppress(OSError):  # what isn't there, or can't be looked at, is said later
+        if out is not None and out.is_file() and out.samefile(file):
+            raise ConfigError(
+                f"--out {out} is the problem itself",
+                why="the plan would take its place",
+                fix="give another name",
+                code="E-PLAN-WRITE",
+            )
 
 
 def _write(path: Path, plan: "Plan") -> None:

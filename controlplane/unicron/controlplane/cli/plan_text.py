@@ -40,11 +40,19 @@ def lines(answer: Answer, columns: int | None) -> list[str]:
         "",
         hung(_tally(answer), _INDENT, columns),
         "",
-        *picture(answer.problem, answer.plan, columns or _PICTURE_COLUMNS),
+        *map(_plain, picture(answer.problem, answer.plan, columns or _PICTURE_COLUMNS)),
         "",
-        *(hung(line, _INDENT, columns) for line in (_worth(answer), *why, *_spares(answer))),
+        *(
+            hung(_plain(line), _INDENT, columns)
+            for line in (_worth(answer), *why, *_spares(answer))
+        ),
         *_compared(answer, columns),
     ]
+
+
+def _plain(line: str) -> str:
+    """Names of the problem stand in it: they neither command the terminal nor break the line."""
+    return "".join(c if c.isprintable() else " " for c in line)
 
 
 def _tasks(told: Explanation, columns: int | None) -> str:

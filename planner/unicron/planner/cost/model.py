@@ -21,6 +21,9 @@ from unicron.planner.errors import BadProblem
 #: Megatron pads the vocabulary to a multiple of this times the tensor parallel size.
 VOCABULARY_MULTIPLE = 128
 
+#: All divisors of the number of layers are tried as pipeline sizes.
+LAYERS_MAX = 100_000
+
 
 class Transformer(msgspec.Struct, frozen=True, kw_only=True):
     """A decoder of `layers` equal layers. Lengths in tokens, sizes in elements.
@@ -69,6 +72,8 @@ def check_model(model: Transformer) -> None:
         sequence=model.sequence,
         vocabulary=model.vocabulary,
     )
+    if model.layers > LAYERS_MAX:
+        raise BadProblem("layers", f"is {model.layers}", f"give at most {LAYERS_MAX}")
     require_whole(ffn_hidden=model.ffn_hidden, query_groups=model.query_groups)
     for name in ("swiglu", "tied_embeddings", "learned_positions", "biases", "rms_norm"):
         require_flags(**{name: getattr(model, name)})

@@ -13,6 +13,9 @@ import msgspec
 
 from unicron.planner.errors import BadProblem
 
+#: More than any table or problem takes: what never ends, such as a device, isn't read for ever.
+BYTES_MAX = 128 * 1024 * 1024
+
 _Row = TypeVar("_Row", bound=msgspec.Struct)
 
 
@@ -26,12 +29,26 @@ def shipped(name: str) -> Mapping[str, object]:
 def table_in(path: Path | str) -> Mapping[str, object]:
     """A table in a user's file. Raises `BadProblem` if it can't be read or isn't TOML."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(text_in(path))
     except OSError as error:
         why = error.strerror or str(error)
         raise BadProblem(str(path), f"can't be read: {why}", "give a readable file") from None
     except ValueError as error:  # no TOML, or no text at all
         raise BadProblem(str(path), f"is not TOML: {error}", "correct it there") from None
+    except RecursionError:
+        raise BadProblem(str(path), "is nested too deeply", "correct it there") from None
+
+
+def text_in(path: Path | str) -> str:
+    """The text of a file, a pipe or a device. Raises `OSError`, and `ValueError` for what is no
+    UTF-8; `BadProblem` if it is larger than `BYTES_MAX`."""
+    with Path(path).open("rb") as file:
+        content = file.read(BYTES_MAX + 1)
+    if len(content) > BYTES_MAX:
+        raise BadProblem(
+            str(path), f"is larger than {BYTES_MAX // 1024**2} MiB", "give a smaller file"
+        )
+    return content.decode("utf-8-sig")
 
 
 def row(value: object, kind: type[_Row], place: str) -> _Row:
