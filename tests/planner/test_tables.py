@@ -15,7 +15,7 @@ from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.families import Family
 from unicron.planner.knapsack import best_options
 from unicron.planner.tables import Table, build_table, fill_table
-from unicron.planner.whatif import arrived, failed, finished, joined
+from unicron.planner.whatif import arrived, drained, failed, finished, joined
 
 DAY_MS = 86_400_000
 THREE = msgspec.structs.replace(
@@ -55,6 +55,20 @@ def test_every_next_event_is_worth_what_a_fresh_plan_is():
     for t in THREE.tasks:
         agrees(table.finished(7, t.task), finished(THREE, t.task))
     agrees(table.arrived(7, "d"), arrived(THREE, FOURTH))
+
+
+def test_a_node_more_makes_room_for_layouts_that_were_too_large():
+    """Six devices fit nowhere on four: they do when a node joins."""
+    grows = problem([node("n0", 4)], [task("a", linear(6)[-1:], max_devices=6)])
+    assert dynamic_plan(grows).value_gflops_milli == 0
+    agrees(build_table(grows, 7).joined(7, "gpu"), joined(grows, "gpu"))
+    after = build_table(grows, 7).joined(7, "gpu").plan(joined(grows, "gpu"))
+    assert [len(a.slots) for a in after.assignments] == [6]
+
+
+def test_a_node_like_one_that_is_draining_makes_room_too():
+    empty = drained(problem([node("n0", 4)], [task("a", linear(4), max_devices=4)]), "n0")
+    agrees(build_table(empty, 7).joined(7, "gpu"), joined(empty, "gpu"))
 
 
 def test_every_pair_of_failures_too():

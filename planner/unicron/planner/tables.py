@@ -27,7 +27,7 @@ from unicron.planner.objective import Board, Choice, board, count_rooms, row_for
 from unicron.planner.plan import Plan
 from unicron.planner.pricing import Standing, has_floor
 from unicron.planner.problem import NodeSupply, PlanProblem, TaskDemand
-from unicron.planner.whatif import expected_run_ms
+from unicron.planner.whatif import expected_run_ms, joined
 
 #: With more tasks than this, pairs of failures aren't prepared: they are the square of them.
 PAIR_TASKS_MAX = 64
@@ -211,13 +211,27 @@ class _Makers:
 
     def after_joining(self, kind: str) -> Entry:
         """One node more, as large as the largest of its kind."""
+        devices = max((n.devices for n in self.problem.nodes if n.kind == kind), key=len)
+        if self._opens_up(kind, len(devices)):
+            return _Makers(joined(self.problem, kind)).as_it_is()
         shared = self._shared_for(1)
         if shared is None:
             return LOCAL
-        devices = max((n.devices for n in self.problem.nodes if n.kind == kind), key=len)
         fresh = NodeSupply(node="", kind=kind, devices=devices)
         usable = count_rooms([fresh], shared.board.sizes[0])[""]
         return self._entry(shared, {}, Counter({_pool(shared, kind): -usable}))
+
+    def _opens_up(self, kind: str, devices: int) -> bool:
+        """Whether a node more is more than room: there are layouts too large for the cluster as it
+        is, which the board leaves out, or no node in use has its size."""
+        rooms = self.base.rooms
+        shapes = {(n.kind, len(n.devices)) for n in self.problem.nodes if not n.draining}
+        return (kind, devices) not in shapes or any(
+            option.kind in (kind, "")
+            and option.layout.devices > rooms[option.layout.tp].get(option.kind, 0)
+            for task in self.base.tasks
+            for option in task.options
+        )
 
     def after_end(self, i: int) -> Entry:
         """One task less."""
