@@ -3,9 +3,10 @@
 import copy
 import os
 
+import msgspec
 import pytest
 
-from unicron.planner import BadProblem, problem_from, read_problem
+from unicron.planner import BadProblem, Planner, problem_from, read_problem
 from unicron.planner.cost import reading
 
 NODE = {"node": "a[1-3]", "kind": "h100", "devices": 2}
@@ -125,3 +126,22 @@ def test_a_model_is_refused_where_it_was_written(changes, place):
 def test_a_model_on_nodes_without_devices_parks():
     problem = problem_from({"nodes": [{**NODE, "devices": 0}], "tasks": [TRAINED]})
     assert problem.tasks[0].options or problem.tasks[0].max_devices == 1
+
+
+@pytest.mark.parametrize(
+    "changes,place",
+    [
+        ({"computed_at": 1 << 40_000}, "computed_at"),
+        ({"expected_run_ms": float("nan")}, "expected_run_ms"),
+        ({"nodes": (1,)}, "nodes[0]"),
+        ({"tasks": (None,)}, "tasks[0]"),
+        ({"quotas": None}, "quotas"),
+    ],
+)
+def test_structs_of_the_wrong_types_are_refused(changes, place):
+    good = problem_from({"nodes": [NODE], "tasks": [TASK]})
+    with pytest.raises(BadProblem) as caught:
+        Planner("dp").solve(msgspec.structs.replace(good, **changes))
+    assert caught.value.field == place
+    with pytest.raises(BadProblem, match="problem: is a dict"):
+        Planner("dp").solve({"nodes": []})

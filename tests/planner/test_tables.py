@@ -78,6 +78,11 @@ def test_every_pair_of_failures_too():
         assert table.failed(7, other, one) is table.failed(7, one, other)
 
 
+def test_a_node_that_is_named_twice_fails_once():
+    table = build_table(THREE, 7)
+    assert table.failed(7, "n0", "n0") is table.failed(7, "n0")
+
+
 def test_an_entry_of_another_version_is_never_given():
     table = build_table(THREE, 7, [FOURTH])
     assert table.failed(8, "n0") is None and table.joined(6, "gpu") is None

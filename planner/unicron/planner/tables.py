@@ -71,8 +71,9 @@ class Table:
         version."""
         if version != self.version:
             return None
-        found = [self.losses[node] for node in nodes if node in self.losses]
-        if len(found) < len(nodes):
+        gone = dict.fromkeys(nodes)  # a node named twice fails once
+        found = [self.losses[node] for node in gone if node in self.losses]
+        if len(found) < len(gone):
             return None
         return self.after_loss.get(tuple(sorted(found) if len(found) > 1 else found))
 

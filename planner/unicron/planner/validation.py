@@ -30,6 +30,7 @@ EXACT_MAX = 2**53
 
 def validate(problem: PlanProblem) -> None:
     """Raise `BadProblem` at the first value that makes no sense."""
+    _instance("problem", problem, PlanProblem)
     _integer("computed_at", problem.computed_at, 0, EXACT_MAX)
     _integer("expected_run_ms", problem.expected_run_ms, 1, EXACT_MAX)
     _integer("node_mtbf_ms", problem.node_mtbf_ms, 0, EXACT_MAX)
@@ -62,6 +63,7 @@ def validate(problem: PlanProblem) -> None:
 
 
 def _check_node(path: str, node: NodeSupply) -> None:
+    _instance(path, node, NodeSupply)
     _name(f"{path}.node", node.node)
     _count(f"{path}.devices", node.devices, DEVICES_MAX)
     for j, device in enumerate(node.devices):
@@ -92,6 +94,7 @@ def _check_quota(path: str, quota: TenantQuota) -> None:
 
 
 def _check_task(path: str, task: TaskDemand) -> None:
+    _instance(path, task, TaskDemand)
     _name(f"{path}.task", task.task)
     _integer(f"{path}.weight_milli", task.weight_milli, 1, EXACT_MAX)
     _integer(f"{path}.min_devices", task.min_devices, 0, DEVICES_MAX)
@@ -238,12 +241,19 @@ def value_bound(problem: PlanProblem, task: TaskDemand, nodes: Ground) -> int:
     return task.weight_milli * fastest + lost * longest // problem.expected_run_ms
 
 
+def _instance(path: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise BadProblem(path, f"is a {type(value).__name__}", f"give a {kind.__name__}")
+
+
 def _integer(path: str, value: object, low: int, high: int) -> None:
     # A struct built in Python isn't checked by msgspec: NaN, 1.5 and True arrive here as they are.
     if type(value) is not int:
         raise BadProblem(path, f"is {value!r}, no integer", "give an integer")
     if not low <= value <= high:
-        raise BadProblem(path, f"is {value}", f"give an integer from {low} to {high}")
+        # Python refuses to write out integers of more than some thousand digits.
+        shown = f"is {value}" if value.bit_length() < 1000 else "is far too large"
+        raise BadProblem(path, shown, f"give an integer from {low} to {high}")
 
 
 def _text(path: str, value: object) -> None:
