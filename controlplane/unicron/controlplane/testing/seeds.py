@@ -40,8 +40,8 @@ _WEIGHTS = {
     "planner": 4,
     "submit": 2,
 }
-#: How many control planes the seeds have that have several, by their remainder of 6; and what those
-#: suffer besides.
+#: How many control planes those seeds have that have several, by their remainder of 20; and what
+#: they suffer besides.
 _INSTANCES = {0: 3, 5: 2}
 _SEVERAL = "lease"
 #: Comes in half of the seeds, beside the others.
@@ -70,7 +70,7 @@ def options_of(seed: int) -> Options:
     nodes = rng.randint(3, 7)
     faults_ms = rng.choice([160_000, 210_000, 270_000])
     micro_batch_ms = rng.choice([150, 300, 500])
-    instances = _INSTANCES.get(seed % 6, 1)
+    instances = _INSTANCES.get(seed % 20, 1)
     faults = _faults(random.Random(f"{seed}:faults"), faults_ms)
     if instances > 1:
         faults = _with_leases(random.Random(f"{seed}:leases"), faults, faults_ms)
