@@ -277,8 +277,10 @@ class Story:
             ),
         )
 
-    def raises(self, name: str, kind: str, message: str) -> None:
-        """The worker's training step raises, in the first iteration of generation 1."""
+    def raises(
+        self, name: str, kind: str, message: str, *, generation: int = 1, iteration: int = 1
+    ) -> None:
+        """The worker's training step raises, in its forward pass."""
         worker = self.state.workers[name]
         self.fact(
             f"worker/{name}",
@@ -287,8 +289,8 @@ class Story:
                 task=worker.task,
                 worker=worker.worker,
                 incarnation=worker.incarnation,
-                generation=ev.Generation(1),
-                iteration=1,
+                generation=ev.Generation(generation),
+                iteration=iteration,
                 phase="forward",
                 kind=kind,
                 message=message,

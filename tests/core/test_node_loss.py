@@ -333,21 +333,8 @@ def test_a_task_without_a_device_is_parked_and_goes_on_when_a_node_joins():
 
 
 def raised(story, name, kind):
-    worker = story.state.workers[name]
-    story.fact(
-        f"worker/{name}",
-        worker.incarnation,
-        ev.ExceptionReported(
-            task=worker.task,
-            worker=worker.worker,
-            incarnation=worker.incarnation,
-            generation=task(story).generation,
-            iteration=task(story).iteration,
-            phase="forward",
-            kind=kind,
-            message="x",
-        ),
-    )
+    now = task(story)
+    story.raises(name, kind, "x", generation=now.generation, iteration=now.iteration)
 
 
 def sicken(story, node):

@@ -10,6 +10,18 @@ from unicron.planner.cost.constants import Constants
 GPT3 = Transformer(layers=96, hidden=12288, heads=96, sequence=2048, vocabulary=51200)
 GPT7 = Transformer(layers=32, hidden=4096, heads=32, sequence=2048, vocabulary=51200)
 
+#: One small layer with everything: 4 heads in 2 groups, so keys and values of width 4, and a gate.
+GATED = Transformer(
+    layers=1,
+    hidden=8,
+    heads=4,
+    query_groups=2,
+    ffn_hidden=12,
+    sequence=4,
+    vocabulary=100,
+    swiglu=True,
+)
+
 
 def llama(layers, hidden, heads, groups, ffn, vocabulary, sequence=4096):
     return Transformer(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planner.cases import QUICK, change
-from tests.planner.costcases import GPT3, LLAMA70, cases, ideal
+from tests.planner.costcases import GATED, GPT3, LLAMA70, cases, ideal
 from unicron.events.gradient_tree import Node, Tree, assign
 from unicron.planner.cost import Execution, Training, Transformer, memory_needed
 from unicron.planner.cost.constants import shipped_constants
@@ -107,23 +107,13 @@ def test_a_device_alone_by_hand():
 def test_a_gated_grouped_layer_by_hand():
     """h 8, keys and values of 4, MLP of 12: a token keeps 10*8 + 4*8 + 4*4 + 6*12 = 200 bytes, with
     tp 2 the first 80 and half of the rest, with sequence parallelism half of all."""
-    model = Transformer(
-        layers=1,
-        hidden=8,
-        heads=4,
-        query_groups=2,
-        ffn_hidden=12,
-        sequence=4,
-        vocabulary=100,
-        swiglu=True,
-    )
     training = Training(global_batch=1)
-    assert layer_activations(model, training, Execution()) == 4 * 200
-    assert layer_activations(model, training, Execution(tp=2)) == 4 * (80 + 60)
+    assert layer_activations(GATED, training, Execution()) == 4 * 200
+    assert layer_activations(GATED, training, Execution(tp=2)) == 4 * (80 + 60)
     both = Execution(tp=2, sequence_parallel=True)
-    assert layer_activations(model, training, both) == 4 * 100
-    assert layer_activations(model, training, change(both, recompute="full")) == 4 * 8
-    full = memory_needed(model, training, Execution(recompute="full"))
+    assert layer_activations(GATED, training, both) == 4 * 100
+    assert layer_activations(GATED, training, change(both, recompute="full")) == 4 * 8
+    full = memory_needed(GATED, training, Execution(recompute="full"))
     assert full.activations == 4 * 2 * 8 + 4 * 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.planner.cases import change
-from tests.planner.costcases import GPT3, GPT7, LLAMA70, llama
+from tests.planner.costcases import GATED, GPT3, GPT7, LLAMA70, llama
 from unicron.planner import BadProblem
 from unicron.planner.cost import Transformer, flops_per_sample, parameter_count
 from unicron.planner.cost.model import check_model, padded_vocabulary
@@ -50,16 +50,7 @@ def test_a_plain_model_follows_equations_2_and_3(model):
 def test_operations_of_a_gated_grouped_layer_by_hand():
     """h 8, 4 heads in 2 groups (keys of width 4), MLP of width 12 with a gate, 4 tokens, 10 words:
     a token's matrices hold 8*8 + 2*8*4 + 8*8 + 2*8*12 + 12*8 = 480 weights, two operations each."""
-    model = Transformer(
-        layers=1,
-        hidden=8,
-        heads=4,
-        query_groups=2,
-        ffn_hidden=12,
-        sequence=4,
-        vocabulary=10,
-        swiglu=True,
-    )
+    model = change(GATED, vocabulary=10)
     layer = 2 * 480 + 4 * 4 * 8
     assert flops_per_sample(model) == 4 * (3 * layer + 3 * 2 * 8 * 10)
 

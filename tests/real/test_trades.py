@@ -2,14 +2,12 @@
 nothing had ever happened to them."""
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.real.world import ITERATIONS, World, small_task
+from tests.real.world import ITERATIONS, World, short_folder, small_task
 from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
@@ -105,24 +103,20 @@ class Trading(World):
 @pytest.fixture(scope="session")
 def undisturbed(template: str, reference: Reference) -> dict[TaskId, Reference]:
     """Of both tasks."""
-    folder = Path(tempfile.mkdtemp(prefix="unicron-"))
-    try:
+    with short_folder() as folder:
         light = asyncio.run(run_reference(folder, template, tasks()[1], 2))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return {GPT: reference, LIGHT: light}
 
 
 @pytest.fixture
 async def trading(template: str) -> AsyncIterator[Trading]:
-    folder = Path(tempfile.mkdtemp(prefix="unicron-"))
-    made = Trading(folder, template)
-    try:
-        await made.start()
-        yield made
-    finally:
-        await made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with short_folder() as folder:
+        made = Trading(folder, template)
+        try:
+            await made.start()
+            yield made
+        finally:
+            await made.stop()
 
 
 def _order(trading: Trading, worker: str) -> list[str]:

@@ -1,7 +1,11 @@
 """What the tests with real processes share: the small task, its cluster, and what must hold."""
 
 import asyncio
+import contextlib
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from unicron.controlplane.core.state import ClusterState
@@ -31,6 +35,16 @@ _MODEL = GPTSpec(
 def small_task(iterations: int) -> TaskSpec:
     """Twelve micro-batches of a small GPT with dropout."""
     return demo_task(iterations, seed=7, model=_MODEL)
+
+
+@contextlib.contextmanager
+def short_folder() -> Iterator[Path]:
+    """Empty, and gone afterwards; its path is short, since sockets lie in it."""
+    folder = Path(tempfile.mkdtemp(prefix="unicron-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class World:

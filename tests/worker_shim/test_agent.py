@@ -1,6 +1,7 @@
 """An agent from end to end: real processes, a real log; the workers are stubs."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -115,14 +116,21 @@ class Node:
         return await until(there, what=f"{kind} number {count}; {self.log()[-1500:]}")
 
 
-@pytest.fixture
-async def node(folder, log_server):
-    node = Node(folder, log_server).start()
+@contextlib.asynccontextmanager
+async def running_node(folder, server):
+    """It ends in order, unless the test ended it, and leaves nothing."""
+    node = Node(folder, server).start()
     await node.fact("agent.started")
     yield node
     if node.process.poll() is None:
         assert node.stop() == 0, node.log()
     assert left_over(node) == []
+
+
+@pytest.fixture
+async def node(folder, log_server):
+    async with running_node(folder, log_server) as node:
+        yield node
 
 
 def left_over(node):

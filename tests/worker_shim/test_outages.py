@@ -13,7 +13,7 @@ from collections import defaultdict
 import pytest
 
 from tests.worker_shim.nats_server import CLUSTER, NatsServer, is_alive, until
-from tests.worker_shim.test_agent import Node, left_over
+from tests.worker_shim.test_agent import running_node
 from tests.worker_shim.test_publisher import peer_error
 from unicron.events import codec, subjects
 from unicron.worker_shim.identity import worker_identity
@@ -25,12 +25,8 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 async def node(folder, log_server):
-    node = Node(folder, log_server).start()
-    await node.fact("agent.started")
-    yield node
-    if node.process.poll() is None:
-        assert node.stop() == 0, node.log()
-    assert left_over(node) == []
+    async with running_node(folder, log_server) as node:
+        yield node
     assert [name for name in os.listdir(node.home) if "spool" in name] == []
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unicron.events import PeerErrorReported, codec
+from tests.worker_shim.test_publisher import peer_error
+from unicron.events import codec
 from unicron.events.envelope import Envelope, Source
 from unicron.worker_shim import dropped, spool
 from unicron.worker_shim.spool import Owner, SpoolDepth, SpoolFile
@@ -22,15 +23,7 @@ MIB = 1024 * 1024
 
 def fact(number, text=""):
     source = Source(who=OWNER.who, incarnation=OWNER.incarnation, counter=number)
-    body = PeerErrorReported(
-        task="t",
-        worker="n1/0",
-        incarnation=5,
-        generation=1,
-        iteration=number,
-        phase="reduction",
-        error=text or "closed by peer" * (number % 3),
-    )
+    body = peer_error(number, text or "closed by peer" * (number % 3))
     return codec.encode(
         Envelope(id=f"worker/n1/0:5:{number}", source=source, written_at_ns=number, body=body)
     )

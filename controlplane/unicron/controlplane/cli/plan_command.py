@@ -1,6 +1,7 @@
 """`unicron plan`: what to run where, for a problem in a file."""
 
 import contextlib
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ import click
 
 from unicron.controlplane.cli import options
 from unicron.controlplane.cli.output import emit, json_text, width
+from unicron.controlplane.cli.target import write_whole
 from unicron.events import ConfigError
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _asked(
     finish: tuple[str, ...],
 ) -> "PlanProblem":
     """The problem in the file, after what is supposed to have happened. Raises BadProblem."""
-    from unicron.planner import read_problem, validate, whatif
+    from unicron.planner import read_problem, whatif
 
     problem = read_problem(file)
     if failing:
@@ -123,7 +125,6 @@ def _asked(
     for words in join:
         kind, number = _joining(words)
         problem = whatif.joined(problem, kind, number)
-    validate(problem)
     return problem
 
 
@@ -175,7 +176,7 @@ def _write(path: Path, plan: "Plan") -> None:
     from unicron.planner import encode_plan
 
     try:
-        path.write_bytes(encode_plan(plan) + b"\n")
+        write_whole(os.path.abspath(path), encode_plan(plan) + b"\n")
     except OSError as error:
         raise ConfigError(
             f"{path} can't be written",

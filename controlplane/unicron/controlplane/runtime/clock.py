@@ -4,6 +4,13 @@ import time
 
 import anyio
 
+from unicron.controlplane.runtime.ports import Clock
+
+
+def now_ms(clock: Clock) -> int:
+    """Milliseconds of its monotonic clock."""
+    return clock.monotonic_ns() // 1_000_000
+
 
 class SystemClock:
     """The machine's own clocks."""

@@ -10,6 +10,7 @@ from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.problem import allocations_of
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.verdict import Verdict
+from unicron.controlplane.runtime.clock import now_ms
 from unicron.controlplane.runtime.following import Follower
 from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver, SolverFailed
@@ -116,10 +117,10 @@ class Duties:
 
     async def _watch(self) -> None:
         """Turn silence and expired limits into events."""
-        last = self._now_ms()
+        last = now_ms(self._clock)
         while True:
             await self._clock.sleep(_TICK_S)
-            now = self._now_ms()
+            now = now_ms(self._clock)
             if now - last > STOPPED_MS:  # blame nobody for it
                 self._monitor.grace(now)
                 self._progress.restart()
@@ -144,7 +145,7 @@ class Duties:
         resender = self._follower.resender
         while True:
             await self._clock.sleep(_TICK_S)
-            for seq in resender.due(self._state, self._now_ms()):
+            for seq in resender.due(self._state, now_ms(self._clock)):
                 recorded = resender.recent(seq) or await self._from_log(seq)
                 if recorded is not None:
                     await self._bus.resend(recorded)
@@ -207,9 +208,6 @@ class Duties:
 
     def _since_ms(self, start_ns: int) -> int:
         return (self._clock.monotonic_ns() - start_ns) // 1_000_000
-
-    def _now_ms(self) -> int:
-        return self._clock.monotonic_ns() // 1_000_000
 
 
 async def _until_refused(duty: Callable[[], Awaitable[None]], refused: Callable[[], None]) -> None:

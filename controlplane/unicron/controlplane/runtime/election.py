@@ -7,6 +7,7 @@ from collections.abc import Callable
 import anyio
 
 from unicron.controlplane.runtime import leadership
+from unicron.controlplane.runtime.clock import now_ms
 from unicron.controlplane.runtime.leadership import Move, Role, Standing
 from unicron.controlplane.runtime.ports import Clock, Lease
 from unicron.events import LogUnreachable, Term
@@ -66,13 +67,13 @@ class Election:
     async def _move(self) -> None:
         """Look, and take the lease if that is our turn; or renew it."""
         try:
-            if leadership.next_move(self._at, self._now_ms()) is Move.LOOK:
+            if leadership.next_move(self._at, now_ms(self._clock)) is Move.LOOK:
                 seen = await self._lease.look()
-                self._now(leadership.looked(self._at, seen, self._now_ms()))
-            if leadership.next_move(self._at, self._now_ms()) is Move.TAKE:
+                self._now(leadership.looked(self._at, seen, now_ms(self._clock)))
+            if leadership.next_move(self._at, now_ms(self._clock)) is Move.TAKE:
                 assert self._at.seen is not None
                 hold = await self._lease.put(self._at.me, self._at.seen)
-                self._now(leadership.took(self._at, hold, self._now_ms()))
+                self._now(leadership.took(self._at, hold, now_ms(self._clock)))
         except LogUnreachable:
             self._now(leadership.unanswered(self._at))
 
@@ -103,6 +104,3 @@ class Election:
                 await self._lease.put("", seen)
             except LogUnreachable as error:
                 log.info("the lease runs out by itself: %s", error)
-
-    def _now_ms(self) -> int:
-        return self._clock.monotonic_ns() // 1_000_000

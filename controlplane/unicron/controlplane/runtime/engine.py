@@ -14,7 +14,7 @@ import anyio
 from unicron.controlplane.core.fold_node import may_return
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
-from unicron.controlplane.runtime.clock import SystemClock
+from unicron.controlplane.runtime.clock import SystemClock, now_ms
 from unicron.controlplane.runtime.duties import STOPPED_MS, Duties
 from unicron.controlplane.runtime.election import Election
 from unicron.controlplane.runtime.following import Follower
@@ -144,20 +144,20 @@ class Engine:
         await self._follower.moved.wait()
 
     def _on_beat(self, beat: Beat) -> None:
-        self.monitor.heard(beat, self._now_ms())
-        self.progress.heard(beat, self._now_ms())
+        self.monitor.heard(beat, now_ms(self._clock))
+        self.progress.heard(beat, now_ms(self._clock))
         if self.leading:
-            self._follower.resender.heard(beat, self.state, self._now_ms())
+            self._follower.resender.heard(beat, self.state, now_ms(self._clock))
 
     def _on_ask(self, name: str) -> None:
         if self.leading:
             self._follower.resender.asked(name)
 
     def _on_lost(self) -> None:
-        self.monitor.grace(self._now_ms())
+        self.monitor.grace(now_ms(self._clock))
 
     def _on_back(self) -> None:
-        self.monitor.grace(self._now_ms())
+        self.monitor.grace(now_ms(self._clock))
         self.progress.restart()
         if self._duties is not None:
             self._duties.timers.restart()
@@ -179,10 +179,10 @@ class Engine:
 
     async def _keep_warm(self) -> None:
         """Whoever follows hears beats, too; but who was stopped has heard nobody meanwhile."""
-        last = self._now_ms()
+        last = now_ms(self._clock)
         while True:
             await self._clock.sleep(_LOOK_S)
-            now = self._now_ms()
+            now = now_ms(self._clock)
             if now - last > STOPPED_MS:
                 self.progress.restart()
             last = now
@@ -203,7 +203,7 @@ class Engine:
             self.progress,
             self._clock,
         )
-        self.monitor.grace(self._now_ms())
+        self.monitor.grace(now_ms(self._clock))
         self.progress.begin()
         self._election.leads(writer.term)
         self._election.folded(self.state.term)  # another one may have come right after
@@ -297,6 +297,3 @@ class Engine:
     def _is_apart(self, node: NodeId) -> bool:
         known = self.state.nodes.get(node)
         return known is not None and may_return(known)
-
-    def _now_ms(self) -> int:
-        return self._clock.monotonic_ns() // 1_000_000
