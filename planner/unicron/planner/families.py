@@ -16,7 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from unicron.planner.knapsack import Row, front_of, relaxed_price
+from unicron.planner.knapsack import (
+    ReducedRow,
+    Row,
+    front_of,
+    reduced_row,
+    relaxed_price,
+    undominated,
+)
 
 #: The gap's first width, in thousandths of the price of the whole capacity, and how it grows.
 _FIRST_SHARE = 1 << 16
@@ -24,7 +31,6 @@ _WIDER = 2
 #: Additions of one search; beyond it the answer has to come from elsewhere.
 WORK_MAX = 2_000_000
 
-_Core = list[tuple[int, int, int]]  # reduced cost, size, option; ascending
 _Way = dict[int, tuple[int, int]]  # size -> size before, option
 
 
@@ -51,13 +57,10 @@ class Family:
             self._gap = max(1, like._gap * self._scale // like._scale)
         self._before: list[_Sums] = []  # of rows 0 to i - 1
         self._after: list[_Sums] = []  # of rows i to the last
-        self._kept: tuple[int, _Core, list[_Sums]] | None = None
+        self._kept: tuple[int, ReducedRow, list[_Sums]] | None = None
 
-    def _priced(self, row: Row) -> _Core:
-        front = front_of(row)
-        worth = [self._scale * row[k][1] - self._price * row[k][0] for k in front]
-        best = max(worth)
-        return sorted((best - each, row[k][0], k) for each, k in zip(worth, front, strict=True))
+    def _priced(self, row: Row) -> ReducedRow:
+        return reduced_row(row, front_of(row), self._price, self._scale)[0]
 
     def solve(self, capacity: int, instead: Mapping[int, Row]) -> list[int] | None:
         """An option of each row, of those in `instead` for the rows that it names; None if nothing
@@ -74,7 +77,7 @@ class Family:
                 return found
             self._widen()
 
-    def _within(self, capacity: int, cores: Mapping[int, _Core]) -> list[int] | None:
+    def _within(self, capacity: int, cores: Mapping[int, ReducedRow]) -> list[int] | None:
         """The best options, if they fall short of the bound by no more than the gap."""
         if not self._before:
             self._add_up()
@@ -93,7 +96,7 @@ class Family:
             return None
         return self._traced(last, *joined, first=first, detour=detour)
 
-    def _detour(self, cores: Mapping[int, _Core], first: int, last: int) -> list[_Sums]:
+    def _detour(self, cores: Mapping[int, ReducedRow], first: int, last: int) -> list[_Sums]:
         """Sums of the rows up to `first`, `first` + 1 and so on to the one before `last`, with the
         cores given. The newest is kept, since the next knapsack often has the same first one."""
         if len(cores) > 2:
@@ -118,7 +121,7 @@ class Family:
         self._before = list(self._chain(nothing, self._cores))
         self._after = list(self._chain(nothing, self._cores[::-1]))[::-1]
 
-    def _chain(self, start: _Sums, cores: Iterable[_Core]) -> Iterable[_Sums]:
+    def _chain(self, start: _Sums, cores: Iterable[ReducedRow]) -> Iterable[_Sums]:
         work, sums = WORK_MAX, start
         yield sums
         for core in cores:
@@ -128,7 +131,7 @@ class Family:
                 self._gap = -1
             yield sums
 
-    def _with(self, sums: _Sums, core: _Core) -> _Sums:
+    def _with(self, sums: _Sums, core: ReducedRow) -> _Sums:
         """The sums with one row more."""
         if len(core) == 1 or core[1][0] > self._gap:
             _, size, k = core[0]
@@ -150,18 +153,11 @@ class Family:
                     if total < reached.get(then, gap + 1):
                         reached[then] = total
                         way[then] = (used, k)
-        sizes, costs = [], []
-        best: int | None = None
-        for size in sorted(reached):
-            score = self._price * size - reached[size]
-            if best is None or score > best:
-                best = score
-                sizes.append(size)
-                costs.append(reached[size])
-        return _Sums(sizes=sizes, costs=costs, way=way)
+        kept = undominated(reached, self._price)
+        return _Sums(sizes=list(kept), costs=list(kept.values()), way=way)
 
     def _joined(
-        self, before: _Sums, core: _Core, after: _Sums, capacity: int
+        self, before: _Sums, core: ReducedRow, after: _Sums, capacity: int
     ) -> tuple[int, int, int] | None:
         """Size before, option, and size after of the best that fits; None if its shortfall is more
         than the gap."""

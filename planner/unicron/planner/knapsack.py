@@ -26,6 +26,7 @@ FIRST_SHARE = 256
 WIDER = 4
 
 Row = Sequence[tuple[int, int]]  # size and score of each option
+ReducedRow = list[tuple[int, int, int]]  # reduced cost, size, option; ascending
 
 
 class Picked(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +55,14 @@ def best_options(rows: Sequence[Row], capacity: int, work_max: int | None = None
         return Picked(options=options, exact=True, core=[[k] for k in options])
     core = _Core(rows, fronts, capacity, relaxed, WORK_MAX if work_max is None else work_max)
     return core.solve()
+
+
+def reduced_row(row: Row, front: list[int], price: int, scale: int) -> tuple[ReducedRow, int]:
+    """The options of the front by reduced cost at this price, and what the best of them is worth,
+    both scaled."""
+    worth = [scale * row[k][1] - price * row[k][0] for k in front]
+    best = max(worth)
+    return sorted((best - each, row[k][0], k) for each, k in zip(worth, front, strict=True)), best
 
 
 def relaxed_price(rows: Sequence[Row], capacity: int) -> tuple[int, int]:
@@ -157,14 +166,11 @@ class _Core:
         price, scale = relaxed.price, relaxed.scale
         bound = price * capacity
         self.scores = rows
-        self.rows: list[list[tuple[int, int, int]]] = []  # reduced cost, size, option; ascending
+        self.rows: list[ReducedRow] = []
         for row, front in zip(rows, fronts, strict=True):
-            worth = [scale * row[k][1] - price * row[k][0] for k in front]
-            best = max(worth)
+            reduced, best = reduced_row(row, front, price, scale)
             bound += best
-            self.rows.append(
-                sorted((best - each, row[k][0], k) for each, k in zip(worth, front, strict=True))
-            )
+            self.rows.append(reduced)
         self.bound = bound
         self.gap = self._gap_of(relaxed.options)
 
@@ -218,7 +224,7 @@ class _Core:
     def _extend(
         self,
         states: dict[int, int],
-        core: list[tuple[int, int, int]],
+        core: ReducedRow,
         gap: int,
         least: int,
         most: int,
@@ -247,14 +253,14 @@ class _Core:
                 way[then] = (used, k)
             if self.work < 0:
                 break
-        return _undominated(reached, price), way
+        return undominated(reached, price), way
 
 
-def _count_within(row: list[tuple[int, int, int]], gap: int) -> int:
+def _count_within(row: ReducedRow, gap: int) -> int:
     return bisect_right(row, gap, key=lambda option: option[0])
 
 
-def _undominated(states: dict[int, int], price: int) -> dict[int, int]:
+def undominated(states: dict[int, int], price: int) -> dict[int, int]:
     """Without those that score no more than a smaller one."""
     kept: dict[int, int] = {}
     best: int | None = None
