@@ -21,7 +21,7 @@ from unicron.events import (
 )
 
 #: Version of the meaning of events: grows when the same history gives another state.
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
