@@ -7,6 +7,7 @@ from unicron.events.advisory import ConnectionClosed, ConnectionOpened
 from unicron.events.base import Decision, Event, Fact, Part
 from unicron.events.beat import Beat, WorkerBeat
 from unicron.events.chain import EMPTY_CHAIN, chain_of, extend_chain
+from unicron.events.cluster import ClusterConfigured, DeviceSpeed, Planning, Quota
 from unicron.events.codec import KNOWN_TAGS, decode, decode_beat, encode, encode_beat, record
 from unicron.events.envelope import Basis, Envelope, Source, event_id
 from unicron.events.errors import (
@@ -116,6 +117,7 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "LeadershipTaken",
     "DeadlinePassed",
     "AlarmRaised",
+    "ClusterConfigured",
     "TaskSubmitted",
     "TaskCompleted",
     "TaskFailed",
@@ -141,10 +143,13 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "TransitionCompleted",
     # Values inside events
     "Allocation",
+    "DeviceSpeed",
     "GPTSpec",
     "KindCount",
     "OptimizerSpec",
     "OrderedMember",
+    "Planning",
+    "Quota",
     "TaskSpec",
     # Envelope
     "Basis",

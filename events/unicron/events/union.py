@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from unicron.events import (
     advisory,
+    cluster,
     facts,
     incident,
     leadership,
@@ -38,6 +39,7 @@ AnyDecision: TypeAlias = (
     leadership.LeadershipTaken
     | leadership.DeadlinePassed
     | leadership.AlarmRaised
+    | cluster.ClusterConfigured
     | task.TaskSubmitted
     | task.TaskCompleted
     | task.TaskFailed

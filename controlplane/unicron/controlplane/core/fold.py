@@ -13,8 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from unicron import events as ev
+from unicron.controlplane.core import configuration, fold_limit, limits
 from unicron.controlplane.core import fold_decision as dec
-from unicron.controlplane.core import fold_limit, limits
 from unicron.controlplane.core import fold_node as nodes
 from unicron.controlplane.core import fold_opinion as opinion
 from unicron.controlplane.core import fold_task as tasks
@@ -177,6 +177,7 @@ HANDLERS: dict[type, Callable[..., ClusterState | None]] = {
     ev.WorkerStartOrdered: workers.start_ordered,
     ev.WorkerStopOrdered: workers.stop_ordered,
     ev.DeadlinePassed: fold_limit.passed,
+    ev.ClusterConfigured: configuration.configured,
     ev.NodeSuspected: nodes.suspected,
     ev.NodeRecovered: nodes.recovered,
     ev.NodeLost: nodes.lost,

@@ -13,6 +13,7 @@ from unicron.events import (
     IncidentId,
     NodeId,
     OrderedMember,
+    Planning,
     Sequence,
     TaskId,
     TaskSpec,
@@ -206,7 +207,8 @@ class ClusterState(Value, frozen=True, kw_only=True):
     """Everything the log says. `seq`: last sequence folded. `void`: decisions that no longer
     applied when they were folded. `duplicates`, `gaps`, `unknown`: counts of what was dropped,
     missing, or not understood. `connections`: client name -> its newest connection as
-    "server/number", with a "-" before it once it is closed, "-~" if most agents' were then."""
+    "server/number", with a "-" before it once it is closed, "-~" if most agents' were then.
+    `planning`: as it was configured last."""
 
     cluster: str = ""
     seq: Sequence = Sequence(0)
@@ -220,6 +222,7 @@ class ClusterState(Value, frozen=True, kw_only=True):
     incidents: dict[str, IncidentState] = {}
     causes: tuple[Cause, ...] = ()
     plan: PlanState = PlanState()
+    planning: Planning = Planning()
     void: int = 0
     duplicates: int = 0
     gaps: int = 0

@@ -29,6 +29,7 @@ from unicron.events import (
     AlarmRaised,
     AnyDecision,
     Basis,
+    ClusterConfigured,
     DeadlinePassed,
     Decision,
     DecodeError,
@@ -54,6 +55,7 @@ from unicron.events import (
 INPUTS: Final[tuple[type[Decision], ...]] = (
     LeadershipTaken,
     TaskSubmitted,
+    ClusterConfigured,
     DeadlinePassed,
     PlanSolved,
     NodeSuspected,

@@ -205,6 +205,30 @@ def _alarm(body: ev.AlarmRaised) -> str:
     return f"alarm {body.code}, nothing was done about it: {body.message}"
 
 
+def _configured(body: ev.ClusterConfigured) -> str:
+    planning = body.planning
+    said = [_quota(quota) for quota in planning.quotas]
+    for device in planning.devices:
+        speeds = [f"{device.gflops} GFLOP/s"] if device.gflops else []
+        speeds += [f"{device.link_bytes_per_s} bytes/s"] if device.link_bytes_per_s else []
+        said += [f"a {device.kind} device makes {' and '.join(speeds)}"] if speeds else []
+    if planning.node_mtbf_ms:
+        said.append(f"a node fails once in {planning.node_mtbf_ms} ms")
+    if planning.repair_ms:
+        said.append(f"is away for {planning.repair_ms} ms")
+    if planning.link_bytes_per_s:
+        said.append(f"state moves with {planning.link_bytes_per_s} bytes/s")
+    if not planning.measured_step_times:
+        said.append("measured step times don't count")
+    what = "; ".join(said) or "as it is by default"
+    return f"{body.by} configures the cluster ({body.digest[:12]}): {what}"
+
+
+def _quota(quota: ev.Quota) -> str:
+    of = f" {quota.kind}" if quota.kind else ""
+    return f"{quota.tenant} holds at most {_count(quota.max_devices, f'{of} device'.strip())}"
+
+
 # --- Tasks ---------------------------------------------------------------------------------------
 
 
@@ -317,6 +341,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.LeadershipTaken: ("decided", _leadership),
     ev.DeadlinePassed: ("observed", _deadline),
     ev.AlarmRaised: ("observed", _alarm),
+    ev.ClusterConfigured: ("decided", _configured),
     ev.TaskSubmitted: ("decided", _submitted),
     ev.TaskCompleted: ("decided", _task_completed),
     ev.TaskStalled: ("observed", _stalled),

@@ -1,0 +1,81 @@
+"""What is configured for the whole cluster: does it make sense, and its fold."""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.change import replace, want_plan
+from unicron.controlplane.core.state import ClusterState
+from unicron.events import ClusterConfigured, Planning, Sequence
+from unicron.planner.errors import BadProblem
+from unicron.planner.problem import PlanProblem, TenantQuota
+from unicron.planner.validation import validate
+
+#: Of one device. Ten times the fastest there is, so that the planner's integers stay exact.
+GFLOPS_MAX: Final = 10_000_000
+LINK_MAX: Final = 2**50
+
+
+def configured(state: ClusterState, at: Sequence, body: ClusterConfigured) -> ClusterState | None:
+    """It calls for a plan. None (void) if it changes nothing, or makes no sense."""
+    if body.planning == state.planning or fault_of(body.planning):
+        return None
+    changed = replace(state, planning=body.planning)
+    return want_plan(changed, at, f"{body.by} has configured the cluster")
+
+
+def digest_of(planning: Planning) -> str:
+    """SHA-256 of its canonical JSON, in hexadecimal."""
+    return hashlib.sha256(msgspec.json.encode(planning, order="deterministic")).hexdigest()
+
+
+def quotas_of(planning: Planning) -> tuple[TenantQuota, ...]:
+    """The quotas, as the planner's problem has them."""
+    return tuple(
+        TenantQuota(tenant=q.tenant, max_devices=q.max_devices, kind=q.kind)
+        for q in planning.quotas
+    )
+
+
+def fault_of(planning: Planning) -> str:
+    """Which value makes no sense, and what to do; or ""."""
+    seen: set[str] = set()
+    for i, device in enumerate(planning.devices):
+        if not device.kind or device.kind in seen:
+            why = "is there twice" if device.kind else "is empty"
+            return f"devices[{i}].kind {why}: name each kind of device once"
+        seen.add(device.kind)
+        for name, value, most in (
+            ("gflops", device.gflops, GFLOPS_MAX),
+            ("link_bytes_per_s", device.link_bytes_per_s, LINK_MAX),
+        ):
+            if not 0 <= value <= most:
+                return f"devices[{i}].{name} is {value}: give an integer from 0 to {most}"
+    if planning.link_bytes_per_s > LINK_MAX:
+        return f"link_bytes_per_s is {planning.link_bytes_per_s}: give at most {LINK_MAX}"
+    try:
+        validate(_problem(planning))
+    except BadProblem as error:
+        return f"{error.field} {error.reason}: {error.fix}"
+    if planning.repair_ms and planning.repair_ms >= planning.node_mtbf_ms:
+        return (
+            f"repair_ms is {planning.repair_ms}, and node_mtbf_ms {planning.node_mtbf_ms}: "
+            "give how long a node runs on average between two failures, longer than a repair takes"
+        )
+    return ""
+
+
+def _problem(planning: Planning) -> PlanProblem:
+    """The planner's rules for what it gets as it stands."""
+    return PlanProblem(
+        computed_at=0,
+        nodes=(),
+        tasks=(),
+        expected_run_ms=limits.EXPECTED_RUN_MS,
+        quotas=quotas_of(planning),
+        node_mtbf_ms=planning.node_mtbf_ms,
+        repair_ms=planning.repair_ms,
+        link_bytes_per_s=planning.link_bytes_per_s,
+    )
