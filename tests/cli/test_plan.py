@@ -84,6 +84,23 @@ def test_strategies_are_compared(cli, small):
     assert "OF THIS PLAN" in text and "weighted  " not in text.lower().split("strategy")[1]
 
 
+def test_what_would_be_done_next(cli, small):
+    told = cli.json("plan", small, "--next")
+    cases = {(case["event"], tuple(case["names"])): case for case in told["next"]}
+    assert set(cases) == {
+        ("loss", ("n1", "n2")),
+        ("loss", ("n3",)),
+        ("join", ("gpu",)),
+        ("finish", ("a",)),
+        ("finish", ("b",)),
+    }
+    assert cases["loss", ("n3",)]["sizes"] == [["b", 2, 0]]
+    text = cli("plan", small, "--next").stdout
+    assert "one of n1, n2 fails" in text and "a node of gpu joins" in text
+    assert "b 2 -> parked" in text and "no task changes its size" in text
+    assert "\nIF " not in cli("plan", small).stdout
+
+
 def test_a_spare_is_weighed_where_repairs_are_known(cli):
     Path("rated.toml").write_text(
         "node_mtbf_ms = 7_776_000_000\nrepair_ms = 86_400_000\n" + SMALL, encoding="utf-8"

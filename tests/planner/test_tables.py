@@ -119,12 +119,15 @@ def test_pairs_are_left_out_where_there_are_many_tasks(monkeypatch):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"quotas": (TenantQuota(tenant="", max_devices=3),)},
+        {"quotas": (TenantQuota(tenant="t", max_devices=3),)},
         {"nodes": (*THREE.nodes, NodeSupply(node="n5", kind="gpu", devices=(0, 1, 2)))},
     ],
 )
 def test_where_constraints_do_not_decompose_entries_are_local_and_hold(changed):
     base = msgspec.structs.replace(THREE, **changed)
+    if "quotas" in changed:
+        tasks = tuple(msgspec.structs.replace(t, tenant="t") for t in base.tasks)
+        base = msgspec.structs.replace(base, tasks=tasks)
     if "nodes" in changed:  # two sizes of groups, and a node that doesn't divide
         tasks = (*base.tasks, task("e", linear(2, tp=2), max_devices=4))
         base = msgspec.structs.replace(base, tasks=tasks)

@@ -8,6 +8,7 @@ from unicron.planner.errors import BadProblem, PlannerBug, PlannerError, SolverM
 from unicron.planner.explain import explain, explain_data
 from unicron.planner.explanation import Explanation, explanation
 from unicron.planner.local import local_plan
+from unicron.planner.outlook import Outlook, outlook
 from unicron.planner.picture import picture
 from unicron.planner.plain import problem_from, read_problem
 from unicron.planner.plan import Assignment, Plan, Transfer, encode_plan
@@ -38,6 +39,7 @@ __all__ = [
     "LayoutOption",
     "Method",
     "NodeSupply",
+    "Outlook",
     "Plan",
     "PlanProblem",
     "Planner",
@@ -61,6 +63,7 @@ __all__ = [
     "explanation",
     "fill_table",
     "local_plan",
+    "outlook",
     "picture",
     "problem_from",
     "read_problem",

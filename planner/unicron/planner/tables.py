@@ -27,6 +27,7 @@ from unicron.planner.objective import Board, Choice, board, count_rooms, row_for
 from unicron.planner.plan import Plan
 from unicron.planner.pricing import Standing, has_floor
 from unicron.planner.problem import NodeSupply, PlanProblem, TaskDemand
+from unicron.planner.validation import validate
 from unicron.planner.whatif import expected_run_ms, joined
 
 #: With more tasks than this, pairs of failures aren't prepared: they are the square of them.
@@ -106,7 +107,11 @@ class _Loss(msgspec.Struct, frozen=True, kw_only=True, order=True):
 def build_table(
     problem: PlanProblem, version: str | int, arrivals: Sequence[TaskDemand] = ()
 ) -> Table:
-    """The whole table of a valid problem at once."""
+    """The whole table at once. Raises `BadProblem` if the problem, or one with an arrival more,
+    makes no sense."""
+    validate(problem)
+    for task in arrivals:
+        validate(msgspec.structs.replace(problem, tasks=(*problem.tasks, task)))
     table = Table(version)
     for _ in fill_table(table, problem, arrivals):
         pass
@@ -116,8 +121,8 @@ def build_table(
 def fill_table(
     table: Table, problem: PlanProblem, arrivals: Sequence[TaskDemand] = ()
 ) -> Iterator[None]:
-    """Fill a table step by step, single failures first; whoever runs it may do something else
-    between any two steps, or drop it when the state has moved on."""
+    """Fill a table for a valid problem step by step, single failures first; whoever runs it may do
+    something else between any two steps, or drop it when the state has moved on."""
     makers = _Makers(problem)
     losses = _losses(problem, makers.base)
     yield from _fill_losses(table, makers, losses)

@@ -42,6 +42,12 @@ _STRATEGIES = ("equal", "weighted", "sized", "current")
     "them would come to.",
 )
 @click.option(
+    "--next",
+    "following",
+    is_flag=True,
+    help="Also what would be done if, after that, any one node fails or joins or a task ends.",
+)
+@click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plan there."
 )
 @options.json_option
@@ -54,6 +60,7 @@ def plan(
     finish: tuple[str, ...],
     method: str,
     compare: tuple[str, ...],
+    following: bool,
     out: Path | None,
     as_json: bool,
 ) -> None:
@@ -84,7 +91,7 @@ def plan(
     _refuse_overwriting(file, out)
     try:
         problem = _asked(file, failing, drain, join, finish)
-        answer = _answer(problem, method, _wanted(compare))
+        answer = _answer(problem, method, _wanted(compare), following=following)
     except BadProblem as error:
         raise ConfigError(
             f"{error.field}: {error.reason}", fix=error.fix, code="E-PLAN-PROBLEM"
@@ -137,9 +144,11 @@ def _joining(words: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def _answer(problem: "PlanProblem", method: str, compared: tuple[str, ...]) -> "Answer":
+def _answer(
+    problem: "PlanProblem", method: str, compared: tuple[str, ...], *, following: bool
+) -> "Answer":
     from unicron.controlplane.cli.plan_text import Answer
-    from unicron.planner import Planner
+    from unicron.planner import Planner, outlook
     from unicron.planner.explanation import explanation
     from unicron.planner.spares import SpareWorth, with_spare
     from unicron.planner.strategies import STRATEGIES
@@ -158,6 +167,7 @@ def _answer(problem: "PlanProblem", method: str, compared: tuple[str, ...]) -> "
         took_ms=took_ms,
         spares=spares,
         compared=tuple((name, STRATEGIES[name](problem)) for name in compared),
+        following=outlook(problem, plan) if following else (),
     )
 
 
@@ -212,4 +222,5 @@ def _document(answer: "Answer") -> dict[str, object]:
             for each in answer.spares
         ],
         "compared": {name: allocation(plan) for name, plan in answer.compared},
+        "next": msgspec.to_builtins(answer.following),
     }

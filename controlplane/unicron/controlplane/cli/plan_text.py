@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from unicron.controlplane.cli.output import Cell, duration, hung, number, table
 from unicron.planner.explain import words
 from unicron.planner.explanation import Explanation, TaskChange
+from unicron.planner.outlook import Outlook
 from unicron.planner.picture import picture
 from unicron.planner.plan import Plan
 from unicron.planner.problem import Layout, PlanProblem
@@ -14,12 +15,15 @@ from unicron.planner.spares import SpareWorth
 _PICTURE_COLUMNS = 100
 #: Of the further lines of what doesn't fit on one.
 _INDENT = 2
+#: Cases that may come next, and names of nodes in one of them, that are shown; JSON has all.
+_CASES_SHOWN = 20
+_NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """Everything the command found out. `spares`: what is gained or lost by leaving a node free,
-    the better first. `compared`: strategy and what it gives."""
+    the better first. `compared`: strategy and what it gives. `following`: what may come next."""
 
     problem: PlanProblem
     plan: Plan
@@ -27,6 +31,7 @@ class Answer:
     took_ms: int
     spares: tuple[SpareWorth, ...] = ()
     compared: tuple[tuple[str, Plan], ...] = ()
+    following: tuple[Outlook, ...] = ()
 
 
 def lines(answer: Answer, columns: int | None) -> list[str]:
@@ -47,6 +52,7 @@ def lines(answer: Answer, columns: int | None) -> list[str]:
             for line in (_worth(answer), *why, *_spares(answer))
         ),
         *_compared(answer, columns),
+        *_following(answer, columns),
     ]
 
 
@@ -185,3 +191,49 @@ def _compared(answer: Answer, columns: int | None) -> list[str]:
         )
     header = ("STRATEGY", "WEIGHTED TFLOP/s ", "LESS CHANGES ", "OF THIS PLAN ", "DEVICES")
     return ["", table(header, rows, columns)]
+
+
+def _following(answer: Answer, columns: int | None) -> list[str]:
+    """What would be done next, the worst losses first."""
+    if not answer.following:
+        return []
+    losses = [case for case in answer.following if case.event == "loss"]
+    others = [case for case in answer.following if case.event != "loss"]
+    shown = [*losses[:_CASES_SHOWN], *others[:_CASES_SHOWN]]
+    rows = [
+        (
+            _event(case),
+            "?" if case.waf_milli is None else _tera(case.waf_milli),
+            "?" if case.change_milli is None else _signed(case.change_milli),
+            _then(case),
+        )
+        for case in shown
+    ]
+    lines = ["", table(("IF", "WEIGHTED TFLOP/s ", "CHANGE ", "THEN"), rows, columns)]
+    if len(shown) < len(answer.following):
+        lines.append(f"and {number(len(answer.following) - len(shown))} more cases: --json")
+    return lines
+
+
+def _event(case: Outlook) -> str:
+    if case.event == "join":
+        return f"a node of {case.names[0] or 'no kind'} joins"
+    if case.event == "finish":
+        return f"{case.names[0]} ends"
+    names = ", ".join(case.names[:_NAMES_SHOWN])
+    if len(case.names) == 1:
+        return f"{names} fails"
+    if len(case.names) > _NAMES_SHOWN:
+        return f"one of {number(len(case.names))} fails: {names}, ..."
+    return f"one of {names} fails"
+
+
+def _then(case: Outlook) -> str:
+    if case.waf_milli is None:
+        return "was not worked out"
+    sizes = [f"{task} {before} -> {after or 'parked'}" for task, before, after in case.sizes]
+    return ", ".join(sizes) or "no task changes its size"
+
+
+def _signed(milli: int) -> str:
+    return ("+" if milli > 0 else "-" if milli < 0 else "") + _tera(abs(milli))
