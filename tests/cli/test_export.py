@@ -16,7 +16,7 @@ from tests.contract.worlds import JetStreamWorld
 from tests.core.story import running
 from unicron import events as ev
 from unicron.controlplane.cli import progress
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION
 from unicron.events import subjects
 

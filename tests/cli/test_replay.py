@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import golden
 from tests.replay import forging
 from unicron import events as ev
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 
 
 @pytest.fixture

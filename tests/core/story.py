@@ -9,7 +9,8 @@ from pathlib import Path
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.limits import CLOSED_MS
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION

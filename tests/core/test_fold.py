@@ -20,7 +20,8 @@ from tests.support.event_strategies import EVENT_TYPES, envelopes, struct
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.fold import OutOfOrder, digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import OutOfOrder, fold
 from unicron.controlplane.core.orders import open_orders
 from unicron.controlplane.core.problem import problem_of
 from unicron.controlplane.core.state import ClusterState

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local.spec import demo_task
 from unicron.controlplane.replay import Replayer

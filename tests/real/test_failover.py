@@ -13,7 +13,7 @@ import pytest
 from tests.contract.servers import Trio, why_not
 from tests.real.fleet import CLUSTER, TASK, Fleet
 from tests.real.wire import Wire
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect, lease
 from unicron.controlplane.runtime.leadership import Role

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from unicron import events as ev
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.events import codec
 

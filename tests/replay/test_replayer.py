@@ -12,7 +12,8 @@ from tests.replay.histories import joined, killed, night, powered_off, restless
 from unicron import events as ev
 from unicron.controlplane import core
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import FOLD_VERSION
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.replay import ReplayDivergence, Replayer, folding

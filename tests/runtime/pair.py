@@ -6,7 +6,8 @@ import anyio
 
 from tests.runtime.cluster import LIMIT_S, QuickPlanner
 from unicron import events as ev
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryBus, MemoryLog, MemoryStream

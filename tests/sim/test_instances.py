@@ -3,7 +3,7 @@
 import pytest
 
 from unicron import events as ev
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.testing import simulation, virtual
 from unicron.controlplane.testing.options import Fault, NodeOptions, Options, Submission, task_spec
 from unicron.controlplane.testing.seeds import options_of

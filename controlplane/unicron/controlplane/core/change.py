@@ -1,5 +1,7 @@
 """Small steps on the immutable state that every fold module shares."""
 
+from itertools import compress, islice
+from operator import is_not
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +28,18 @@ def put(mapping: dict[str, V], key: str, value: V) -> dict[str, V]:
 def drop(mapping: dict[str, V], key: str) -> dict[str, V]:
     """A copy of `mapping` without `key`."""
     return {k: v for k, v in mapping.items() if k != key}
+
+
+def changed_keys(before: dict[str, V], after: dict[str, V]) -> list[str]:
+    """Keys whose value is another object, and those that only one of the two maps has."""
+    if before is after:
+        return []
+    size = len(before)
+    if list(before) == list(islice(after, size)):  # as put() leaves it: nothing has moved
+        found = list(compress(after, map(is_not, after.values(), before.values())))
+        return [*found, *islice(after, size, None)]
+    found = [key for key, value in after.items() if before.get(key) is not value]
+    return [*found, *(key for key in before if key not in after)]
 
 
 def with_node(state: ClusterState, node: NodeState) -> ClusterState:

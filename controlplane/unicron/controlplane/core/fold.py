@@ -6,11 +6,8 @@ folded once, whatever the log repeats; a decision that no longer applies is void
 again from the state as it then is.
 """
 
-import hashlib
 from collections.abc import Callable
 from typing import TypeAlias
-
-import msgspec
 
 from unicron import events as ev
 from unicron.controlplane.core import configuration, fold_limit, limits
@@ -36,13 +33,6 @@ WorkerFact: TypeAlias = (
     | ev.MemberCommitted
     | ev.MemberFinished
 )
-
-_encoder = msgspec.json.Encoder(order="deterministic")
-
-
-def digest(state: ClusterState) -> str:
-    """sha256 (hex) of the state's canonical bytes."""
-    return hashlib.sha256(_encoder.encode(state)).hexdigest()
 
 
 class OutOfOrder(Exception):

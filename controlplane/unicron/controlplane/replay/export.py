@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION
 from unicron.controlplane.replay.folding import Folding
 from unicron.events import HistoryHeader, Recorded, Seal, write_history, write_history_to

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
 from unicron.controlplane.replay.divergence import (

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import msgspec
 
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
 from unicron.controlplane.replay.folding import Folding, SourceGap, Unread, out_of_order

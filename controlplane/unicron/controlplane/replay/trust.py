@@ -1,6 +1,6 @@
 """How far a record holds, for those who must rely on it."""
 
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.replayer import ReplayReport

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import anyio
 
 from unicron.controlplane.core.deadlines import deadlines
-from unicron.controlplane.core.fold import digest, fold
+from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.problem import problem_of
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION

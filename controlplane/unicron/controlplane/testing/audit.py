@@ -16,7 +16,7 @@ from typing import IO, Self
 
 import msgspec
 
-from unicron.controlplane.core.fold import digest
+from unicron.controlplane.core.digest import digest
 from unicron.controlplane.replay import Replayer
 from unicron.controlplane.testing.outcome import Outcome
 from unicron.events import Recorded, record
