@@ -5,13 +5,15 @@ There is no clock here; the caller says what time it is, on any clock that only 
 
 A layout that was measured often enough and not too long ago has its measured time. What is known of
 it less well pulls the model's time towards the measured one, and so does what was measured at other
-layouts of the same model on the same kind of device, with less confidence: the model's errors are
-mostly common to them.
+layouts of the same model on the same kind of device: the model's errors are mostly common to them.
+These move by the same factor as the layouts that were measured, with less confidence. If they moved
+by a part of it, a measured layout would look better or worse than its neighbours by the rest, and
+a task would change its size for an error that all its sizes share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -29,7 +31,7 @@ SAMPLES_ENOUGH = 5
 SAMPLES_MAX = 64
 #: Age of the newest sample, from which on trust falls; it is gone at twice this age.
 FRESH_MS = 24 * 3600 * 1000
-#: Of the trust in a layout's own factor, what is left for its neighbours', in thousandths.
+#: Of the confidence in a layout's own time, what is left for its neighbours', in thousandths.
 CARRIED_MILLI = 500
 #: Samples farther from the median than so many median deviations are left out ...
 OUTLIER_DEVIATIONS = 5
@@ -149,10 +151,22 @@ def estimate(
     `choice` has the model's own time for it. `references` have the model's times of the layouts
     that were measured (see `layouts.assess`); a series without one corrects no neighbour. Series of
     other models and kinds are ignored. A neighbour's factor is measured over modelled; the median
-    of all goes on with half of the best trust in one of them. Raises `BadProblem` as `summary`.
+    of all moves the time as far as the best of them is trusted, and half of that trust is the
+    confidence. Raises `BadProblem` as `summary`.
     """
-    known = _Known(model, choice.kind, measured, now_ms, references)
-    return known.estimate(choice)
+    own = _summaries(model, choice.kind, measured, now_ms)
+    return _Known(own, choice.kind, references).estimate(choice)
+
+
+def estimates(choices: Sequence[Choice], own: Mapping[Execution, Summary]) -> tuple[Estimate, ...]:
+    """As `estimate`, for choices of one kind of device, which are each other's references.
+
+    `own`: what is known of each layout that was measured there.
+    """
+    if not choices:
+        return ()
+    known = _Known(own, choices[0].kind, choices)
+    return tuple(known.estimate(choice) for choice in choices)
 
 
 def overwritten(
@@ -168,7 +182,7 @@ def overwritten(
     what is measured at one size changes which of the others are worth their devices.
     """
     known = {
-        kind: _Known(model, kind, measured, now_ms, (*choices, *references))
+        kind: _Known(_summaries(model, kind, measured, now_ms), kind, (*choices, *references))
         for kind in {choice.kind for choice in choices}
     }
     return tuple(_with_time(choice, known[choice.kind].estimate(choice)) for choice in choices)
@@ -178,38 +192,28 @@ class _Known:
     """What was measured of one model on one kind of device, ready to be applied."""
 
     def __init__(
-        self,
-        model: str,
-        kind: str,
-        measured: Iterable[Series],
-        now_ms: int,
-        references: Iterable[Choice],
+        self, own: Mapping[Execution, Summary], kind: str, references: Iterable[Choice]
     ) -> None:
         modelled = {each.execution: each.step_us for each in references if each.kind == kind}
-        self._own: dict[Execution, Summary] = {}
+        self._own = own
         self._factors: dict[Execution, tuple[int, int]] = {}  # parts per million, trust
-        for series in measured:
-            if series.model != model or series.kind != kind:
-                continue
-            found = summary(series, now_ms)
-            if found is None:
-                continue
-            self._own[series.execution] = found
-            if series.execution in modelled and trust(found) > 0:
-                factor = _ratio(found.step_us * _PPM, modelled[series.execution])
-                self._factors[series.execution] = factor, trust(found)
+        for execution, found in own.items():
+            if execution in modelled and trust(found) > 0:
+                factor = _ratio(found.step_us * _PPM, modelled[execution])
+                self._factors[execution] = factor, trust(found)
 
     def estimate(self, choice: Choice) -> Estimate:
         own = self._own.get(choice.execution)
         near = [factor for at, factor in self._factors.items() if at != choice.execution]
-        carried = max((trusted for _, trusted in near), default=0) * CARRIED_MILLI // _FULL
+        trusted = max((trusted for _, trusted in near), default=0)
+        carried = trusted * CARRIED_MILLI // _FULL
         base = choice.step_us
-        if carried:
+        if trusted:
             target = _ratio(base * _median(factor for factor, _ in near), _PPM)
-            base = _between(base, target, carried)
+            base = _between(base, target, trusted)
         belief = 0 if own is None else trust(own)
         if own is None or belief == 0:
-            origin: Origin = "corrected" if carried else "model"
+            origin: Origin = "corrected" if trusted else "model"
             return Estimate(step_us=base, origin=origin, confidence_milli=carried)
         return Estimate(
             step_us=_between(base, own.step_us, belief),
@@ -218,6 +222,15 @@ class _Known:
             spread_us=own.spread_us,
             age_ms=own.age_ms,
         )
+
+
+def _summaries(
+    model: str, kind: str, measured: Iterable[Series], now_ms: int
+) -> dict[Execution, Summary]:
+    """What each layout's own series says."""
+    mine = (each for each in measured if (each.model, each.kind) == (model, kind))
+    found = {series.execution: summary(series, now_ms) for series in mine}
+    return {execution: known for execution, known in found.items() if known is not None}
 
 
 def _with_time(choice: Choice, found: Estimate) -> Choice:
