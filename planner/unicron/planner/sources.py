@@ -19,7 +19,7 @@ then every slot of the task loads from storage, those that it keeps too.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -121,8 +121,7 @@ def _of_task(
     staying = set(assignment.slots) if receivers else set()
     origin: dict[tuple[Slot, Shard], Slot] = {}
     for shard, takers in receivers.items():
-        givers = _in_turn(holders[shard], staying)
-        for taker, giver in _pair(nodes, takers, givers):
+        for taker, giver in nearest(nodes, takers, holders[shard], staying).items():
             origin[taker, shard] = giver
     for slot, shards in zip(assignment.slots, missing, strict=True):
         for shard in shards:
@@ -139,7 +138,18 @@ def _holding(nodes: dict[str, NodeSupply], task: TaskDemand) -> dict[Slot, Shard
     }
 
 
-def _in_turn(slots: Sequence[Slot], staying: set[Slot]) -> list[Slot]:
+def nearest(
+    nodes: Mapping[str, NodeSupply],
+    takers: Sequence[Slot],
+    holders: Sequence[Slot],
+    staying: Collection[Slot],
+) -> dict[Slot, Slot]:
+    """By taker the holder of the same shard that sends it, as the module's text says; at least one
+    holder. `staying`: those that go on training. `nodes` need not have all of them."""
+    return dict(_pair(nodes, list(takers), _in_turn(holders, staying)))
+
+
+def _in_turn(slots: Sequence[Slot], staying: Collection[Slot]) -> list[Slot]:
     """Those that stay first; then one of each node, a second one of each node, and so on."""
     seen: Counter[str] = Counter()
     keyed = []
@@ -150,7 +160,7 @@ def _in_turn(slots: Sequence[Slot], staying: set[Slot]) -> list[Slot]:
 
 
 def _pair(
-    nodes: dict[str, NodeSupply], takers: list[Slot], givers: list[Slot]
+    nodes: Mapping[str, NodeSupply], takers: list[Slot], givers: list[Slot]
 ) -> Iterator[tuple[Slot, Slot]]:
     """Each taker with one giver, as the module's text says."""
     racks = {slot.node: nodes[slot.node].rack for slot in (*takers, *givers) if slot.node in nodes}

@@ -7,6 +7,7 @@ the interrupted iteration, the rest is shared out by the gradient tree's rule.
 
 from dataclasses import dataclass
 
+from unicron.controlplane.core.donors import donors
 from unicron.controlplane.core.fold_task import answer_of
 from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import Answer, ClusterState, TaskState, WorkerState
@@ -126,6 +127,7 @@ def _go_on(
     kept = _kept(task.spec.micro_batches, order, answers, goal)
     standing = [name in kept or name in stepping for name in order] + [False] * len(joiners)
     people = [*order, *joiners]
+    given = donors(state, [state.workers[name] for name in people], standing)
     shares = assign(
         task.spec.micro_batches,
         len(people),
@@ -140,7 +142,7 @@ def _go_on(
             keeps=kept.get(name, ()),
             owes=tuple(m for m in shares[rank] if m not in kept.get(name, ())),
             step_forward=name in stepping,
-            state_from=None if standing[rank] else standing.index(True),
+            state_from=given[rank],
         )
         for rank, name in enumerate(people)
     )
@@ -208,9 +210,10 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
     if not staying or (not joiners and not leaving):
         return None
     known = [state.workers[name] for name in seats(staying)]
+    standing = [True] * len(known) + [False] * len(joiners)
+    given = donors(state, [*known, *joiners], standing)
     people = tuple(
-        _plain(worker, rank, 0 if rank >= len(known) else None)
-        for rank, worker in enumerate([*known, *joiners])
+        _plain(worker, rank, given[rank]) for rank, worker in enumerate([*known, *joiners])
     )
     return Formation(
         members=people,
