@@ -52,7 +52,7 @@ def chosen(standing, joining):
 
 
 @pytest.mark.parametrize(
-    ("standing", "joining", "donor"),
+    "standing, joining, donor",
     [
         (["n1/0", "n2/0"], "n2/1", "n2/0"),  # the same node
         (["n3/0", "n1/0"], "n2/0", "n1/0"),  # the same rack
