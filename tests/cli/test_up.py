@@ -115,6 +115,15 @@ def test_the_folder_of_another_one_is_no_address(cli):
         assert "docs/failover.md" in done.stderr
 
 
+def test_a_configuration_that_makes_no_sense_is_refused_before_anything_starts(cli):
+    Path("unicron.toml").write_text("[planning]\nrepiar_ms = 5\n")
+    done = cli("up", "--cluster", "west", "--data", "west", "--config", "unicron.toml", "--json")
+    assert done.exit_code == 2
+    told = json.loads(done.stdout)
+    assert (told["code"], told["fix"]) == ("E-UNKNOWN-KEY", "did you mean repair_ms?")
+    assert not Path("west").exists()
+
+
 @pytest.fixture
 def shared(tmp_path):
     """Starts a server on one port and one store, again after it was killed."""

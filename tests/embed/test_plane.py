@@ -63,6 +63,23 @@ async def test_what_nothing_keeps_apart_cannot_be_given_back(world):
             await plane.give_back("n1", reason="repaired")
 
 
+async def test_what_plans_rest_on_is_given_or_changed_while_it_runs(world):
+    few = ev.Planning(quotas=(ev.Quota(tenant="lab", max_devices=1),))
+    async with world.plane(planning=few) as plane:
+        await plane.until(lambda s: s.planning == few)
+        assert await plane.configure(few) is None
+        at = await plane.configure(ev.Planning(node_mtbf_ms=10**9), by="a test")
+        assert plane.state.seq >= at
+        with pytest.raises(ValueError, match="repair_ms is 5"):
+            await plane.configure(ev.Planning(repair_ms=5))
+    assert [body.by for body in world.bodies(ev.ClusterConfigured)] == [
+        "control/embedded",
+        "a test",
+    ]
+    with pytest.raises(ev.ConfigError, match=r"planning\.repair_ms is 5"):
+        world.plane(planning=ev.Planning(repair_ms=5))
+
+
 async def test_events_come_after_they_were_folded_and_end_with_the_plane(world):
     seen = []
 

@@ -61,9 +61,10 @@ class Frozen(MemoryLog):
 
 
 class Pair:
-    """Engines a and b; `logs` by name. a leads."""
+    """Engines a and b; `logs` by name. a leads. `planning`: what some of them are given."""
 
-    def __init__(self, lease_ms=LEASE_MS):
+    def __init__(self, lease_ms=LEASE_MS, planning=None):
+        self.planning = planning or {}
         self.stream = MemoryStream("c", lease_ms=lease_ms)
         self.bus = MemoryBus()
         self.logs = {}
@@ -83,7 +84,13 @@ class Pair:
         """It begins, and leads or follows."""
         log = self.logs[name] = Frozen(self.stream)
         engine = Engine(
-            log, self.bus, instance=name, solver=QuickPlanner(), on_event=on_event, strict=True
+            log,
+            self.bus,
+            instance=name,
+            solver=QuickPlanner(),
+            on_event=on_event,
+            planning=self.planning.get(name),
+            strict=True,
         )
         scope = self.scopes[name] = anyio.CancelScope()
         self.engines[name] = engine

@@ -51,6 +51,12 @@ if TYPE_CHECKING:
     help="... once so many nodes are healthy.",
 )
 @click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What plans rest on besides nodes and tasks: quotas, speeds, failure rates (TOML, see "
+    "docs/configuration.md). Without it they go on resting on what the log says.",
+)
+@click.option(
     "--instance",
     help="Name of this control plane among several of the cluster; give it the same one when it is "
     "started again.  [default: a with --data, host and process with --nats]",
@@ -70,6 +76,7 @@ def up(
     data: Path | None,
     port: int | None,
     tasks: tuple[str, ...],
+    config: Path | None,
     instance: str | None,
     replicas: int,
     when_nodes: int,
@@ -99,6 +106,7 @@ def up(
     if url is not None:
         _check_address(url)
     name = instance or (_own_name() if url is not None else "a")
+    from unicron.controlplane.runtime.configfile import read_configuration
     from unicron.controlplane.runtime.service import serve
     from unicron.controlplane.runtime.taskfile import read_tasks
 
@@ -109,6 +117,7 @@ def up(
         tasks=read_tasks(list(tasks)),
         when_nodes=when_nodes,
         replicas=replicas,
+        planning=read_configuration(config).planning if config is not None else None,
         tell=_say,
         changed=_emit_role if as_json else lambda _: None,
     )

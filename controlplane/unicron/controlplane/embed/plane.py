@@ -14,7 +14,8 @@ import anyio.abc
 import msgspec
 
 from unicron.controlplane.core.state import ClusterState
-from unicron.controlplane.embed.approval import APPROVAL_LIMIT_MAX_S, ApprovingSolver
+from unicron.controlplane.embed.approval import ApprovingSolver
+from unicron.controlplane.embed.arguments import check_arguments
 from unicron.controlplane.embed.bus import HostBus, OuterBus
 from unicron.controlplane.embed.failure import surfaced
 from unicron.controlplane.embed.hosting import Hosting
@@ -26,14 +27,13 @@ from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.ports import EventLog, Solver
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.events import (
-    ConfigError,
     LogUnreachable,
     NodeId,
+    Planning,
     Recorded,
     Sequence,
     TaskSpec,
     Term,
-    subjects,
 )
 
 
@@ -70,6 +70,7 @@ class ControlPlane:
         scheduler: Scheduler | None = None,
         solver: Solver | None = None,
         instance: str = "embedded",
+        planning: Planning | None = None,
         approval_limit_s: float = 3.0,
         start_limit_s: float = 30.0,
     ) -> None:
@@ -79,30 +80,22 @@ class ControlPlane:
 
         `scheduler`: the host's, which is asked for nodes from when this instance first leads;
         without one, nodes run Unicron's agents, at `agents_url`. `instance`: another name for each
-        of several on one log. `solver`: instead of CP-SAT in a child process. `approval_limit_s`:
-        how long Scheduler.approve may take, up to 4 s. `start_limit_s`: how long entering may take.
+        of several on one log. `planning`: what plans rest on besides nodes and tasks, in force as
+        soon as this instance leads; None leaves it as the log says. `solver`: instead of the
+        planner in a child process. `approval_limit_s`: how long Scheduler.approve may take, up to
+        4 s. `start_limit_s`: how long entering may take.
 
         Raises:
-            ConfigError: the arguments contradict each other.
+            ConfigError: the arguments contradict each other, or `planning` makes no sense.
         """
-        subjects.check_cluster(cluster)
-        if log is not None and (nats is not None or log.cluster != cluster):
-            raise ConfigError(
-                f"the log given to the control plane of {cluster} doesn't fit",
-                why="it has an address too" if nats else f"it is the log of {log.cluster}",
-                fix="give one log, of this cluster: log=..., nats=... or neither",
-            )
-        if data is not None and (log is not None or nats is not None):
-            raise ConfigError(
-                "data is the folder of a private server, but there is another log",
-                fix="leave out data, or nats and log",
-            )
-        if not 0 < approval_limit_s <= APPROVAL_LIMIT_MAX_S:
-            raise ConfigError(
-                f"approval_limit_s is {approval_limit_s:g}",
-                why="a plan that is solved later is dropped anyway",
-                fix=f"give at most {APPROVAL_LIMIT_MAX_S:g}",
-            )
+        check_arguments(
+            cluster,
+            nats=nats,
+            data=data,
+            log=log,
+            planning=planning,
+            approval_limit_s=approval_limit_s,
+        )
         self.cluster = cluster
         #: Address of the log for agents and workers; "" if there is none (a log in memory).
         self.agents_url = nats or ""
@@ -112,6 +105,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._solver = solver
         self._instance = instance
+        self._planning = planning
         self._approval_limit_s = approval_limit_s
         self._start_limit_s = start_limit_s
         self._resources = contextlib.AsyncExitStack()
@@ -192,6 +186,7 @@ class ControlPlane:
             solver=solver,
             version=version,
             on_event=folded,
+            planning=self._planning,
         )
         group = anyio.create_task_group()
         await group.__aenter__()
@@ -318,6 +313,17 @@ class ControlPlane:
             NotLeading: another instance has to be asked.
         """
         return await self._running.give_back(NodeId(node), by, reason)
+
+    async def configure(self, planning: Planning, *, by: str = "embedder") -> Sequence | None:
+        """Plans rest on this from here on, in place of what was configured before, and the cluster
+        is planned anew; the sequence of that, None if it is in force already. This instance says
+        so again whenever it comes to lead.
+
+        Raises:
+            ValueError: it makes no sense; the message names the field.
+            NotLeading: another instance has to be asked.
+        """
+        return await self._running.configure(planning, by)
 
     def events(self, *, after: int | None = None) -> EventStream:
         """The entries of the log behind the sequence `after`, and then those to come; None: only

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from unicron.controlplane.core.configuration import digest_of
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.problem import allocations_of
 from unicron.controlplane.core.state import ClusterState
@@ -18,8 +19,10 @@ from unicron.controlplane.runtime.progress import ProgressWatch
 from unicron.controlplane.runtime.timers import Timers
 from unicron.controlplane.runtime.writer import NotLeading, Writer
 from unicron.events import (
+    ClusterConfigured,
     DeadlinePassed,
     LogUnreachable,
+    Planning,
     PlanSolved,
     Recorded,
     Sequence,
@@ -48,6 +51,7 @@ class Duties:
 
     def __init__(
         self,
+        who: str,
         follower: Follower,
         writer: Writer,
         event_log: EventLog,
@@ -56,7 +60,9 @@ class Duties:
         monitor: Monitor,
         progress: ProgressWatch,
         clock: Clock,
+        planning: Planning | None = None,
     ) -> None:
+        self._who = who
         self._follower = follower
         self._writer = writer
         self._log = event_log
@@ -65,6 +71,7 @@ class Duties:
         self._monitor = monitor
         self._progress = progress
         self._clock = clock
+        self._planning = planning
         self.timers = Timers()
 
     async def run(self, refused: Callable[[], None]) -> None:
@@ -74,6 +81,7 @@ class Duties:
             EngineStuck, InvariantViolated: a bug of ours.
             LogError: the log takes something for other reasons.
         """
+        await _until_refused(self._configure, refused)
         async with anyio.create_task_group() as group:
             for duty in (self._decide, self._watch, self._resend, self._plan):
                 group.start_soon(_until_refused, duty, refused)
@@ -81,6 +89,12 @@ class Duties:
     @property
     def _state(self) -> ClusterState:
         return self._follower.state
+
+    async def _configure(self) -> None:
+        """What this instance was given is in force before anything is planned."""
+        planning = self._planning
+        if planning is not None and planning != self._state.planning:
+            await self._writer.write(configured(planning, self._who))
 
     async def _decide(self) -> None:
         void = 0
@@ -208,6 +222,11 @@ class Duties:
 
     def _since_ms(self, start_ns: int) -> int:
         return (self._clock.monotonic_ns() - start_ns) // 1_000_000
+
+
+def configured(planning: Planning, by: str) -> ClusterConfigured:
+    """The event that says so. It must make sense: see core.configuration."""
+    return ClusterConfigured(planning=planning, by=by, digest=digest_of(planning))
 
 
 async def _until_refused(duty: Callable[[], Awaitable[None]], refused: Callable[[], None]) -> None:

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import anyio
 
+from unicron.controlplane.core.configuration import fault_of
 from unicron.controlplane.core.fold_node import may_return
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.runtime.clock import SystemClock, now_ms
-from unicron.controlplane.runtime.duties import STOPPED_MS, Duties
+from unicron.controlplane.runtime.duties import STOPPED_MS, Duties, configured
 from unicron.controlplane.runtime.election import Election
 from unicron.controlplane.runtime.following import Follower
 from unicron.controlplane.runtime.leadership import Role
@@ -32,6 +33,7 @@ from unicron.events import (
     LogUnreachable,
     NodeId,
     NodeReturned,
+    Planning,
     Recorded,
     Sequence,
     TaskSpec,
@@ -59,9 +61,11 @@ class Engine:
         version: str = "",
         on_event: Callable[[ClusterState, Recorded], None] | None = None,
         clock: Clock | None = None,
+        planning: Planning | None = None,
         strict: bool = False,
     ) -> None:
-        """`strict`: what merely waits without a limit stops it too, and whoever follows looks at
+        """`planning`: in force as soon as this instance leads; None leaves what the log says.
+        `strict`: what merely waits without a limit stops it too, and whoever follows looks at
         every event as well (simulator, tests)."""
         self.monitor = Monitor()
         self.progress = ProgressWatch()
@@ -72,6 +76,7 @@ class Engine:
         self._version = version
         self._on_event = on_event
         self._clock = clock or SystemClock()
+        self._planning = planning
         self._strict = strict
         self._follower = Follower(event_log, Watchman(strict=strict), self._folded)
         self._life = Incarnation(self._clock.wall_ns())
@@ -194,6 +199,7 @@ class Engine:
         writer = await self._take_leadership()
         self._writer = writer
         self._duties = Duties(
+            f"control/{self._instance}",
             follower,
             writer,
             self._log,
@@ -202,6 +208,7 @@ class Engine:
             self.monitor,
             self.progress,
             self._clock,
+            self._planning,
         )
         self.monitor.grace(now_ms(self._clock))
         self.progress.begin()
@@ -281,6 +288,17 @@ class Engine:
         )
         if seq is None:
             raise ValueError(f"nothing keeps {node} apart: there is nothing to give back")
+        return seq
+
+    async def configure(self, planning: Planning, by: str) -> Sequence | None:
+        """Plans rest on this from here on, also whenever this instance leads again; its sequence,
+        None if it is in force already. ValueError if it makes no sense, NotLeading if another
+        instance has to be asked."""
+        if fault := fault_of(planning):
+            raise ValueError(f"it can't be planned with: {fault}")
+        body = configured(planning, by)
+        seq = await self._write(body, lambda: planning != self.state.planning)
+        self._planning = planning
         return seq
 
     async def _write(self, body: AnyDecision, still: Callable[[], bool]) -> Sequence | None:

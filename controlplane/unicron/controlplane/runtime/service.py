@@ -20,6 +20,7 @@ import msgspec
 import setproctitle
 
 from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.runtime.configfile import read_configuration
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.leadership import Role
@@ -28,7 +29,7 @@ from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.controlplane.runtime.writer import NotLeading
-from unicron.events import ConfigError, TaskSpec, Term, UnicronError
+from unicron.events import ConfigError, Planning, TaskSpec, Term, UnicronError
 from unicron.worker_shim.process import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ async def serve(
     tasks: tuple[TaskSpec, ...] = (),
     when_nodes: int = 1,
     replicas: int = 1,
+    planning: Planning | None = None,
     tell: Callable[[str], object] = log.info,
     changed: Callable[["WhoLeads"], object] = lambda _: None,
 ) -> None:
@@ -71,7 +73,8 @@ async def serve(
     `tell` hears of the signal, of a server that is away and of every change of leadership,
     `changed` of the latter alone.
     Whoever leads submits the tasks that the log doesn't know yet, once `when_nodes` nodes are
-    healthy. `replicas`: on how many servers a log that is made is kept. Raises UnicronError, and a
+    healthy. `replicas`: on how many servers a log that is made is kept. `planning`: is in force as
+    soon as this instance leads; None leaves it as it is. Raises UnicronError, and a
     group only for what is none; leaves nothing behind either way."""
     if not _NAME.fullmatch(instance):
         raise ConfigError(
@@ -99,6 +102,7 @@ async def serve(
             solver=solver,
             version=version(),
             on_event=observer.see if observer else None,
+            planning=planning,
         )
         with _ungrouped():
             async with anyio.create_task_group() as group:
@@ -204,6 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--instance", default="a", help="one name for each of several")
     parser.add_argument("--replicas", type=int, default=1, help="servers that keep a new log")
     parser.add_argument("--task", action="append", default=[], help="task file (TOML or JSON)")
+    parser.add_argument("--config", default="", help="what plans rest on (TOML or JSON)")
     parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
     parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     given = parser.parse_args(arguments)
@@ -216,6 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not url:
             raise ConfigError("UNICRON_NATS isn't set", fix="set it to the address of the log")
         tasks = read_tasks(given.task)
+        planning = read_configuration(given.config).planning if given.config else None
 
         async def run() -> None:
             await serve(
@@ -225,6 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
                 tasks=tasks,
                 when_nodes=given.when_nodes,
                 replicas=given.replicas,
+                planning=planning,
             )
 
         anyio.run(run)

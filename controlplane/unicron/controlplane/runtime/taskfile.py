@@ -1,14 +1,9 @@
 """Task files: a TaskSpec as TOML or JSON, read strictly."""
 
-import difflib
-import json
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from unicron.controlplane.runtime.strictfile import read_strictly
 from unicron.events import ConfigError, TaskSpec
 
 _CODE = "E-TASK-FILE"
@@ -20,43 +15,10 @@ def read_tasks(paths: Iterable[str]) -> tuple[TaskSpec, ...]:
 
 
 def _read(path: Path) -> TaskSpec:
-    try:
-        text = path.read_text()
-        given = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise ConfigError(
-            f"can't read the task file {path}", why=error.strerror or str(error), code=_CODE
-        ) from error
-    except ValueError as error:  # both parsers' errors, and bytes that are no text
-        raise ConfigError(
-            f"{path} is not {'TOML' if path.suffix == '.toml' else 'JSON'}",
-            why=str(error),
-            fix="name a TOML file *.toml; anything else is read as JSON",
-            code=_CODE,
-        ) from error
-    try:
-        spec = msgspec.convert(given, TaskSpec)
-    except msgspec.ValidationError as error:
-        raise ConfigError(
-            f"{path} is no task", why=str(error), fix="see TaskSpec in docs/events.md", code=_CODE
-        ) from error
-    _refuse_unknown(path, given, msgspec.to_builtins(spec), "")
+    see = "see TaskSpec in docs/events.md"
+    spec = read_strictly(path, TaskSpec, what="task", see=see, code=_CODE)
     _refuse_nonsense(path, spec)
     return spec
-
-
-def _refuse_unknown(path: Path, given: dict[str, Any], known: dict[str, Any], where: str) -> None:
-    """On the wire an unknown field may come from a newer version; in a file it is a slip."""
-    for key, value in given.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            raise ConfigError(
-                f"{path} has an unknown key {where}{key}",
-                fix=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
-                code="E-UNKNOWN-KEY",
-            )
-        if isinstance(value, dict):
-            _refuse_unknown(path, value, known[key], f"{where}{key}.")
 
 
 def _refuse_nonsense(path: Path, spec: TaskSpec) -> None:
