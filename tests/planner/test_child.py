@@ -12,9 +12,12 @@ import pytest
 
 from tests.planner.cases import linear, node, problem, running, slots, task
 from unicron.planner import Plan, check, encode, encode_plan
+from unicron.planner.best import best_plan
 from unicron.planner.child import main
 from unicron.planner.cpsat import solve
+from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.explain import explain
+from unicron.planner.problem import TenantQuota
 
 # Ties everywhere: equal tasks, equal layouts, several group sizes, a minimum that can't be met.
 BASE = problem(
@@ -25,6 +28,15 @@ BASE = problem(
         *(task(f"t{i}", linear(4, tp=2) + linear(2, tp=4)) for i in range(4)),
         task("z", linear(8, tp=4)[7:], priority=-1),
     ],
+)
+
+# A quota that matters: counting devices by kind doesn't decide.
+LIMITED = msgspec.structs.replace(
+    problem(
+        [node(f"n{i}", 4) for i in range(3)],
+        [*(task(name, linear(8), tenant="lab") for name in "ab"), task("c", linear(3))],
+    ),
+    quotas=(TenantQuota(tenant="lab", max_devices=5),),
 )
 
 
@@ -39,11 +51,20 @@ def child(request: bytes, seed: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_the_same_problem_gets_the_same_plan_in_every_process():
-    expected = solve(BASE)
-    assert check(BASE, expected) == () and expected.relaxed == ("z",)
+def test_the_programme_answers_where_nothing_is_better_and_cp_sat_elsewhere():
+    assert best_plan(BASE) == dynamic_plan(BASE)
+    assert best_plan(BASE).value_gflops_milli == solve(BASE).value_gflops_milli
+    assert not dict(dynamic_plan(LIMITED).statistics)["optimal"]
+    assert best_plan(LIMITED) == solve(LIMITED)
+
+
+@pytest.mark.parametrize("given, source", [(BASE, "dp"), (LIMITED, "cpsat")])
+def test_the_same_problem_gets_the_same_plan_in_every_process(given, source):
+    expected = best_plan(given)
+    assert check(given, expected) == () and expected.source == source
+    assert expected.relaxed == (("z",) if given is BASE else ())
     for seed in ("0", "1", "4711"):
-        done = child(encode(BASE), seed)
+        done = child(encode(given), seed)
         assert done.returncode == 0, done.stderr
         assert done.stdout == encode_plan(expected) + b"\n"
         assert done.stderr == b""
@@ -78,7 +99,7 @@ def test_a_bug_is_not_a_bad_problem(monkeypatch, capsys):
     def broken(_):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr("unicron.planner.child.solve", broken)
+    monkeypatch.setattr("unicron.planner.child.best_plan", broken)
     sink = io.BytesIO()
     assert main(io.BytesIO(encode(BASE)), sink) == 2
     assert sink.getvalue() == b"" and "RuntimeError: broken" in capsys.readouterr().err
@@ -88,5 +109,5 @@ def test_an_explanation_follows_the_plan_if_it_is_asked_for():
     sink = io.BytesIO()
     assert main(io.BytesIO(encode(BASE)), sink, explained=True) == 0
     plan, explanation = sink.getvalue().splitlines()
-    assert plan == encode_plan(solve(BASE))
-    assert tuple(msgspec.json.decode(explanation)) == explain(BASE, solve(BASE))
+    assert plan == encode_plan(best_plan(BASE))
+    assert tuple(msgspec.json.decode(explanation)) == explain(BASE, best_plan(BASE))

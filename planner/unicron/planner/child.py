@@ -1,4 +1,4 @@
-"""The solver as a child process: one problem in, one plan out.
+"""The planner as a child process: one problem in, the best plan out (see `best.py`).
 
 `python -m unicron.planner.child` reads a `PlanProblem` as JSON from standard input and writes one
 line of JSON to standard output: the plan and exit code 0, or `{"error", "field", "reason", "fix"}`
@@ -16,7 +16,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from unicron.planner.cpsat import solve
+from unicron.planner import cpsat  # noqa: F401 - loaded before it is needed
+from unicron.planner.best import best_plan
 from unicron.planner.errors import BadProblem
 from unicron.planner.explain import explain
 from unicron.planner.plan import Plan, encode_plan
@@ -31,7 +32,7 @@ def answer(request: bytes) -> tuple[PlanProblem, Plan]:
     except msgspec.DecodeError as error:
         raise BadProblem("problem", str(error), "send one PlanProblem as JSON") from error
     validate(problem)
-    return problem, solve(problem)
+    return problem, best_plan(problem)
 
 
 def main(source: BinaryIO, sink: BinaryIO, *, explained: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""A pretended planner: the dynamic programme's answers, late, lost, wrong or none."""
+"""A pretended planner: the real one's answers, late, lost, wrong or none."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from unicron.controlplane.runtime.ports import Solved, SolverFailed
-from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.best import best_plan
 from unicron.planner.explain import explain
 from unicron.planner.plan import Plan
 from unicron.planner.problem import PlanProblem
@@ -33,7 +33,7 @@ class PretendedSolver:
             raise SolverFailed(f"no answer within {LIMIT_S} s")
         if kind == "dead":
             raise SolverFailed("exit code -9: killed")
-        plan = dynamic_plan(problem)
+        plan = best_plan(problem)
         plan = _spoilt(plan) if kind == "wrong" else plan
         # What else there was isn't worked out: it costs more than all the rest of planning here.
         return Solved(plan, explain(problem, plan, alternatives=False))
