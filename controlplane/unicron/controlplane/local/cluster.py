@@ -21,9 +21,10 @@ from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.local import processes
 from unicron.controlplane.local.silence import Silence, Watched
+from unicron.controlplane.runtime.configfile import Configuration
 from unicron.controlplane.runtime.jetstream import JetStreamLog
 from unicron.controlplane.runtime.natsserver import NatsServer
-from unicron.events import ConfigError, NodeId, Recorded, TaskSpec, UnicronError
+from unicron.events import ConfigError, NodeId, Planning, Recorded, TaskSpec, UnicronError
 from unicron.worker_shim.forkclient import ForkClient, start_server
 
 #: Nobody waits longer than this for anything the log is to say, unless told otherwise.
@@ -132,11 +133,16 @@ class LocalCluster:
             path = self.root / f"{spec.task}.task.json"
             path.write_bytes(msgspec.json.encode(spec))
             tasks += ["--task", str(path)]
+        # The devices share cores, so the times of iterations tell little of a layout.
+        config = self.root / "configuration.json"
+        planning = Planning(measured_step_times=False)
+        config.write_bytes(msgspec.json.encode(Configuration(planning=planning)))
         await self._spawn(
             "control",
             "unicron.controlplane.runtime.service",
             [
                 *("--cluster", self.name, *tasks, "--when-nodes", str(when_nodes)),
+                *("--config", str(config)),
                 *("--die-with-parent", str(os.getpid())),
             ],
             self.url,
