@@ -1,7 +1,7 @@
 """Tasks: what the user wants trained."""
 
 from unicron.events.base import Decision, Part
-from unicron.events.ids import Generation, TaskId, WorkerId
+from unicron.events.ids import Generation, NodeId, TaskId, WorkerId
 
 
 class GPTSpec(Part, frozen=True, kw_only=True):
@@ -35,6 +35,11 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     by micro-batch size); fixed for the task's life. `weight_milli`: the plan's weight times
     1000. `iterations`: when the task is done. `data`: directory or file with the training text;
     "" means the Python standard library's source files.
+
+    `min_devices` and `min_gflops` (of the whole task, in GFLOP/s) are what it must have; where not
+    all tasks can, those of the lowest `priority` go without. `tenant`: whose quotas it counts
+    against. `device_kinds`: on which kinds of devices it may run, on one at a time; none: on any.
+    `avoid`: nodes it must not use.
     """
 
     task: TaskId
@@ -49,6 +54,11 @@ class TaskSpec(Part, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     data: str = ""
+    priority: int = 0
+    tenant: str = ""
+    device_kinds: tuple[str, ...] = ()
+    min_gflops: int = 0
+    avoid: tuple[NodeId, ...] = ()
 
 
 class TaskSubmitted(Decision, frozen=True, kw_only=True, tag="task.submitted.v1"):
@@ -85,3 +95,29 @@ class TaskStalled(Decision, frozen=True, kw_only=True, tag="task.stalled.v1"):
     behind: tuple[WorkerId, ...]
     stalled_ms: int
     evidence: str
+
+
+class TaskMeasured(Decision, frozen=True, kw_only=True, tag="task.measured.v1"):
+    """The monitor's opinion: what an iteration takes the task, in this layout on this kind of
+    device. Told when a layout has been measured well for the first time, and again when the figure
+    has changed notably, or is old; at most once a minute.
+
+    `step_us`: the median of `samples` times without outliers, each of one iteration or more by the
+    leader's monotonic clock; `spread_us`: their median deviation from it. `iteration`: how many the
+    task had committed by then, from which the age of the figure is counted. `transition_ms`: what
+    the transition to this generation kept the task from training, beyond an iteration's own time;
+    None if that was not seen, or has been told. Void if the task is in another generation or layout
+    by now, if a plan is being made, or if it makes no sense.
+    """
+
+    task: TaskId
+    generation: Generation
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    device_kind: str
+    iteration: int
+    step_us: int
+    spread_us: int
+    samples: int
+    transition_ms: int | None = None

@@ -44,6 +44,7 @@ AnyDecision: TypeAlias = (
     | task.TaskCompleted
     | task.TaskFailed
     | task.TaskStalled
+    | task.TaskMeasured
     | node.NodeSuspected
     | node.NodeRecovered
     | node.NodeLost

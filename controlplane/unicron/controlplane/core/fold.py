@@ -160,6 +160,7 @@ HANDLERS: dict[type, Callable[..., ClusterState | None]] = {
     ev.TaskCompleted: tasks.completed,
     ev.TaskFailed: tasks.failed,
     ev.TaskStalled: opinion.stalled,
+    ev.TaskMeasured: opinion.measured,
     ev.WorkerSlow: opinion.slow,
     ev.GenerationClosed: tasks.generation_closed,
     ev.TransitionOrdered: tasks.transition_ordered,

@@ -65,7 +65,29 @@ PAST_INCARNATIONS_MAX: Final = 16
 
 #: Expected run until the next failure, for the plan's objective.
 EXPECTED_RUN_MS: Final = 24 * 3600 * 1000
-#: What a transition costs a task, until it has been measured.
+#: What a transition costs a task, until so many have been measured ...
 TRANSITION_MS: Final = 2000
+TRANSITIONS_ENOUGH: Final = 3
+#: ... of which so many are kept; none counts for more than this.
+TRANSITIONS_MAX: Final = 5
+TRANSITION_MAX_MS: Final = 600_000
+
+#: An iteration's time is measured over so long at least, since beats come every 200 ms.
+MEASURE_MS: Final = 4000
+#: Told once so many such times agree; of as many as this, the newest.
+MEASURES_ENOUGH: Final = 5
+MEASURES_MAX: Final = 15
+#: Told again when it differs from what was told by so many percent (and by more than its spread).
+MEASURED_ANEW_PERCENT: Final = 10
+#: One task's times are told no more often.
+MEASURED_AGAIN_MS: Final = 60_000
+#: Layouts and kinds of device of which a task's times are kept: the newest.
+STEP_TIMES_MAX: Final = 8
+#: Nobody believes an iteration that takes longer (35 years) ...
+STEP_US_MAX: Final = 2**50
+#: ... nor a task that is so many times faster or slower than its size, beside the other tasks.
+MEASURED_FACTOR_MAX: Final = 100
+#: A task that turns out so much faster or slower beside the others calls for a plan, percent.
+MEASURED_REPLAN_PERCENT: Final = 25
 #: Grace of a worker whose task has ended.
 STOP_GRACE_MS: Final = 3000

@@ -117,6 +117,29 @@ class Answer(Value, frozen=True, kw_only=True):
     at: Sequence
 
 
+class StepTime(Value, frozen=True, kw_only=True):
+    """What an iteration was measured to take in one layout on one kind of device (TaskMeasured,
+    `at`). `iteration`: where the task stood then; its age is counted in iterations since."""
+
+    kind: str
+    tensor_parallel: int
+    pipeline_parallel: int
+    data_parallel: int
+    step_us: int
+    spread_us: int
+    samples: int
+    iteration: int
+    generation: Generation
+    at: Sequence
+
+
+class TransitionTime(Value, frozen=True, kw_only=True):
+    """How long the transition to `generation` kept a task from training."""
+
+    generation: Generation
+    took_ms: int
+
+
 class TaskState(Value, frozen=True, kw_only=True):
     """One task. `phase` is a key of tables.TASK.
 
@@ -126,7 +149,8 @@ class TaskState(Value, frozen=True, kw_only=True):
     `finished` by worker. `iteration`: where it stands, as far as heard. `trained`: it ever did.
     `closes`: generations that faults cost so far. `late`: orders in a row that were not carried
     out in time. `fruitless`: generations in a row of the same members that committed nothing.
-    `blame`: why the task itself is at fault.
+    `blame`: why the task itself is at fault. `step_times`: one for each layout and kind, newest
+    last; `transition_times`: the newest last. Both are bounded.
     """
 
     spec: TaskSpec
@@ -154,6 +178,8 @@ class TaskState(Value, frozen=True, kw_only=True):
     blame: str = ""
     allocation: Allocation | None = None
     planned_at: Sequence = Sequence(0)
+    step_times: tuple[StepTime, ...] = ()
+    transition_times: tuple[TransitionTime, ...] = ()
     incident: IncidentId | None = None
     outcome: str = ""
 

@@ -96,6 +96,22 @@ def _stalled(body: ev.TaskStalled) -> str:
     return f"{body.task} makes no progress for {body.stalled_ms} ms, {who}: {body.evidence}"
 
 
+def _measured(body: ev.TaskMeasured) -> str:
+    devices = body.tensor_parallel * body.pipeline_parallel * body.data_parallel
+    text = (
+        f"an iteration takes {body.task} {_ms(body.step_us)} ms on "
+        f"{_count(devices, f'{body.device_kind} device')}, give or take {_ms(body.spread_us)} ms"
+    )
+    if body.transition_ms is None:
+        return text
+    return f"{text}; the last transition cost it {body.transition_ms} ms"
+
+
+def _ms(us: int) -> str:
+    """``312``, ``4.1``: microseconds in milliseconds."""
+    return str(us // 1000) if us >= 10_000 else f"{us / 1000:.1f}"
+
+
 def _slow(body: ev.WorkerSlow) -> str:
     if body.percent <= 100:
         return f"{body.worker} is as fast as the others of {body.task} again"
@@ -345,6 +361,7 @@ _TABLE: Final[dict[type[ev.Event], tuple[str, Callable[[Any], str]]]] = {
     ev.TaskSubmitted: ("decided", _submitted),
     ev.TaskCompleted: ("decided", _task_completed),
     ev.TaskStalled: ("observed", _stalled),
+    ev.TaskMeasured: ("observed", _measured),
     ev.TaskFailed: ("decided", lambda b: f"gives {b.task} up: {b.reason}"),
     ev.NodeSuspected: ("observed", lambda b: f"{b.node} may be gone: {b.evidence}"),
     ev.NodeRecovered: ("observed", lambda b: f"{b.node} is heard again, all well: {b.evidence}"),
