@@ -38,6 +38,11 @@ def lease_bucket(cluster: str) -> str:
     return f"UNICRON_{cluster}_lease"
 
 
+def snapshot_bucket(cluster: str) -> str:
+    """Name of the object store with snapshots of the cluster's state."""
+    return f"UNICRON_{cluster}_snapshots"
+
+
 def stream_subjects(cluster: str) -> list[str]:
     """What the cluster's stream stores."""
     return [f"unicron.{cluster}.{tree}.>" for tree in ("fact", "control", "advisory")]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # brings asyncio, which reading a file doesn't need
 #: Hold an address each, with its password, while the server runs.
 NODES: Final = "nodes.url"
 READER: Final = "reader.url"
+#: Holds snapshots of the state.
+SNAPSHOTS: Final = "snapshots"
 _CLUSTER: Final = "cluster"
 _PORT: Final = "port"
 _LOCK: Final = "lock"

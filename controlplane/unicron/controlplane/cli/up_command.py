@@ -68,6 +68,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --nats: on how many servers a log that is made now is kept.",
 )
+@click.option(
+    "--snapshots",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep snapshots of the state there, to start from; they are kept on the server as well.  "
+    "[default: DATA/snapshots; with --nats only on the server]",
+)
 @json_option
 @verbose_option
 def up(
@@ -79,6 +86,7 @@ def up(
     config: Path | None,
     instance: str | None,
     replicas: int,
+    snapshots: Path | None,
     when_nodes: int,
     as_json: bool,
 ) -> None:
@@ -118,6 +126,7 @@ def up(
         when_nodes=when_nodes,
         replicas=replicas,
         planning=read_configuration(config).planning if config is not None else None,
+        snapshots=snapshots or (data / data_folder.SNAPSHOTS if data is not None else None),
         tell=_say,
         changed=_emit_role if as_json else lambda _: None,
     )

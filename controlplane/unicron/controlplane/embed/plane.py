@@ -25,6 +25,7 @@ from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.ports import EventLog, Solver
+from unicron.controlplane.runtime.snapshots import SnapshotKeeper, keeper_of
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.events import (
     LogUnreachable,
@@ -113,6 +114,7 @@ class ControlPlane:
         self._group: anyio.abc.TaskGroup | None = None
         self._server: NatsServer | None = None
         self._log: EventLog | None = None
+        self._snapshots: SnapshotKeeper | None = None
         self._engine: Engine | None = None
 
     # --- Coming and going -------------------------------------------------------------------------
@@ -187,6 +189,7 @@ class ControlPlane:
             version=version,
             on_event=folded,
             planning=self._planning,
+            snapshots=self._snapshots,
         )
         group = anyio.create_task_group()
         await group.__aenter__()
@@ -220,6 +223,9 @@ class ControlPlane:
         self._resources.push_async_callback(connection.close)
         event_log = await JetStreamLog.open(connection, self.cluster)
         self._resources.push_async_callback(event_log.close)
+        if self._nats is not None or self._data is not None:  # the log outlives this process
+            folder = self._data / "snapshots" if self._data is not None else None
+            self._snapshots = keeper_of(event_log, folder)
         return event_log, NatsBus(connection, self.cluster)
 
     def _folder(self) -> Path:

@@ -13,6 +13,7 @@ import anyio
 
 from unicron.controlplane.core.configuration import fault_of
 from unicron.controlplane.core.fold_node import may_return
+from unicron.controlplane.core.snapshot import Snapshot
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.runtime.clock import SystemClock, now_ms
@@ -23,6 +24,7 @@ from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver
 from unicron.controlplane.runtime.progress import ProgressWatch
+from unicron.controlplane.runtime.snapshots import SnapshotKeeper
 from unicron.controlplane.runtime.watchman import Watchman
 from unicron.controlplane.runtime.writer import NotLeading, Refused, Writer
 from unicron.events import (
@@ -62,9 +64,11 @@ class Engine:
         on_event: Callable[[ClusterState, Recorded], None] | None = None,
         clock: Clock | None = None,
         planning: Planning | None = None,
+        snapshots: SnapshotKeeper | None = None,
         strict: bool = False,
     ) -> None:
         """`planning`: in force as soon as this instance leads; None leaves what the log says.
+        `snapshots`: where it begins and leaves off; without, every event of the log is folded.
         `strict`: what merely waits without a limit stops it too, and whoever follows looks at
         every event as well (simulator, tests)."""
         self.monitor = Monitor()
@@ -77,6 +81,9 @@ class Engine:
         self._on_event = on_event
         self._clock = clock or SystemClock()
         self._planning = planning
+        self._snapshots = snapshots
+        self._birth = ""
+        self._caught_up = False
         self._strict = strict
         self._follower = Follower(event_log, Watchman(strict=strict), self._folded)
         self._life = Incarnation(self._clock.wall_ns())
@@ -112,7 +119,8 @@ class Engine:
         being cancelled or by raising.
 
         Raises:
-            LogError: the log is broken or another one. Nothing was folded past that point.
+            LogError: the log is broken, another one, or lacks what a snapshot was made of. Nothing
+                was folded past that point.
             InvariantViolated: a bug of ours showed in the state; nothing was decided on it.
             NewerLog: a newer version led before; this one must not.
         """
@@ -120,15 +128,51 @@ class Engine:
         await self._bus.on_asks(self._on_ask)
         self._bus.on_connection(self._on_lost, self._on_back)
         follower = self._follower
+        in_order = False
         try:
+            if self._snapshots is not None:
+                await self._begin_from(self._snapshots)
             async with anyio.create_task_group() as group:
                 group.start_soon(follower.run)
                 follower.history = await self._end_of_log()
                 await follower.folded(follower.history)
                 follower.watchman.on_duty = self._strict
+                if self._snapshots is not None:
+                    group.start_soon(self._snapshots.run)
+                    self._caught_up = True
+                    self._snapshot_if_due()
                 group.start_soon(self._campaign)
+        except anyio.get_cancelled_exc_class():
+            in_order = True
+            raise
         finally:
             await self._election.give_back()
+            if in_order and self._snapshots is not None and self._birth:
+                await self._snapshots.finish(self._snapshot())
+
+    async def _begin_from(self, snapshots: SnapshotKeeper) -> None:
+        """From the newest good one, if there is any. Who begins while the log is away waits."""
+        while True:
+            try:
+                self._birth = await self._log.birth()
+                found = await snapshots.newest(self._log)
+            except LogUnreachable as error:
+                log.warning("waiting for the log: %s", error)
+                await self._clock.sleep(_RETRY_S)
+                continue
+            if found is not None:
+                self._follower.resume(found)
+                self._election.folded(self.state.term)
+            return
+
+    def _snapshot(self) -> Snapshot:
+        return self._follower.snapshot(birth=self._birth, version=self._version)
+
+    def _snapshot_if_due(self) -> None:
+        """Not while history is folded: that would write one after the other."""
+        keeper = self._snapshots
+        if keeper is not None and self._caught_up and keeper.due(self.state.seq):
+            keeper.take(self._snapshot())
 
     async def _end_of_log(self) -> Sequence:
         """The last entry there is. Who begins while the log is away waits for it."""
@@ -143,6 +187,8 @@ class Engine:
         self._election.folded(state.term)
         if self._on_event is not None:
             self._on_event(state, recorded)
+        if self._snapshots is not None:
+            self._snapshot_if_due()
 
     async def moved(self) -> None:
         """Wait for the next event to be folded, or for a change of leadership."""

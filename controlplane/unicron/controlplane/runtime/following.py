@@ -8,7 +8,8 @@ from unicron.controlplane.core.deadlines import deadlines
 from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.problem import problem_of
-from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.snapshot import Snapshot, entry_hash, vocabulary
+from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.runtime.ports import EventLog
 from unicron.controlplane.runtime.resend import Resender
@@ -17,6 +18,7 @@ from unicron.controlplane.runtime.watchman import Watchman
 from unicron.events import (
     EMPTY_CHAIN,
     Basis,
+    LeadershipTaken,
     PlanRequested,
     Recorded,
     Sequence,
@@ -47,12 +49,15 @@ class Follower:
         self._log = event_log
         self._on_event = on_event
         self._chain = EMPTY_CHAIN
+        self._newest: Recorded | None = None
+        self._entry = ""  # hash of the last one, if nothing was folded since resume()
+        self._leadership: LeadershipTaken | None = None
         self._waited = (self.state, deadlines(self.state))
         self._moved = anyio.Event()
 
     async def run(self) -> None:
         """Fold until cancelled. Raises LogError: nothing was folded past that point."""
-        tail = self._log.read(1)
+        tail = self._log.read(self.state.seq + 1)
         try:
             async for recorded in tail:
                 self._take(recorded)
@@ -66,15 +71,57 @@ class Follower:
         self.watchman.folded(before, self.state, recorded)
         self.unread.taken(recorded)
         self._chain = extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
+        self._newest = recorded
         if ".control." in recorded.subject:
             self.control_seq = recorded.seq
             self.resender.taken(recorded, self.state)
         envelope = recorded.envelope
         if envelope is not None and isinstance(envelope.body, PlanRequested):
             self.problems = {recorded.seq: problem_of(self.state)}
+        if self.state.term != before.term and envelope is not None:
+            assert isinstance(envelope.body, LeadershipTaken), "nothing else begins a term"
+            self._leadership = envelope.body
         self._on_event(self.state, recorded)
         if recorded.seq >= self.history:  # nobody waits for a part of it
             self.notify()
+
+    # --- Snapshots --------------------------------------------------------------------------------
+
+    def snapshot(self, *, birth: str, version: str) -> Snapshot:
+        """All that this instance has made of the log so far and needs to go on, but for what can be
+        read from it again. Takes no time: it is encoded elsewhere."""
+        state, plan = self.state, self.state.plan
+        return Snapshot(
+            cluster=self._log.cluster,
+            birth=birth,
+            seq=state.seq,
+            entry=entry_hash(self._newest) if self._newest is not None else self._entry,
+            fold_version=FOLD_VERSION,
+            vocabulary=vocabulary(),
+            version=version,
+            chain=self._chain.hex(),
+            control_seq=Sequence(self.control_seq),
+            leadership=self._leadership,
+            problem=None if plan.answer else self.problems.get(plan.request),
+            losses=self.resender.losses,
+            unread=self.unread.so_far(),
+            state=state,
+        )
+
+    def resume(self, snapshot: Snapshot) -> None:
+        """Know what whoever made it did; before run()."""
+        self.state = snapshot.state
+        self.control_seq = snapshot.control_seq
+        self.problems = {}
+        if snapshot.problem is not None:
+            self.problems[snapshot.state.plan.request] = snapshot.problem
+        self.resender.resume(snapshot.losses)
+        self.unread.resume(snapshot.unread)
+        self._chain = bytes.fromhex(snapshot.chain)
+        self._leadership = snapshot.leadership
+        self._entry = snapshot.entry
+
+    # --- Waiting ----------------------------------------------------------------------------------
 
     def notify(self) -> None:
         """Something has changed that others wait for."""

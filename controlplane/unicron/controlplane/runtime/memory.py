@@ -248,6 +248,9 @@ class MemoryLog:
     async def last_control_seq(self) -> Sequence:
         return Sequence(self.stream.last_control_seq)
 
+    async def first_missing(self, upto: int) -> Sequence:
+        return Sequence(0)  # nobody removes any
+
     async def birth(self) -> str:
         return self.stream.birth
 
@@ -257,6 +260,28 @@ class MemoryLog:
     async def close(self) -> None:
         for tail in list(self._tails):
             await tail.aclose()
+
+
+class MemorySnapshots:
+    """Snapshots in memory, which all instances of a cluster may share; the newest `keep` of them.
+    `kept`: their bytes."""
+
+    name = where = "memory"
+
+    def __init__(self, keep: int = 2) -> None:
+        self.kept: dict[Sequence, bytes] = {}
+        self._keep = keep
+
+    async def known(self) -> list[Sequence]:
+        return list(self.kept)
+
+    async def load(self, seq: Sequence) -> bytes | None:
+        return self.kept.get(seq)
+
+    async def save(self, seq: Sequence, data: bytes) -> None:
+        self.kept[seq] = data
+        for old in sorted(self.kept)[: -self._keep]:
+            del self.kept[old]
 
 
 class MemoryBus:

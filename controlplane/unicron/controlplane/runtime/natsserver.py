@@ -222,15 +222,16 @@ class NatsServer:
             subjects.ask(self.cluster, TaskId(">")),
         )
         subscribe = (subjects.order_tree(self.cluster), "_INBOX.>")
-        stream = subjects.stream_name(self.cluster)
-        read = (
-            f"$JS.API.STREAM.INFO.{stream}",
-            "$JS.API.STREAM.NAMES",
-            f"$JS.API.STREAM.MSG.GET.{stream}",
-            f"$JS.API.CONSUMER.CREATE.{stream}.>",
-            f"$JS.API.CONSUMER.DELETE.{stream}.*",
-            f"$JS.FC.{stream}.>",
-        )
+        snapshots = f"OBJ_{subjects.snapshot_bucket(self.cluster)}"
+        read = ["$JS.API.STREAM.NAMES", f"$JS.API.CONSUMER.CREATE.{snapshots}"]
+        for stream in (subjects.stream_name(self.cluster), snapshots):
+            read += [
+                f"$JS.API.STREAM.INFO.{stream}",
+                f"$JS.API.STREAM.MSG.GET.{stream}",
+                f"$JS.API.CONSUMER.CREATE.{stream}.>",
+                f"$JS.API.CONSUMER.DELETE.{stream}.*",
+                f"$JS.FC.{stream}.>",
+            ]
         return _CONFIG.format(
             cluster=self.cluster,
             port=-1 if self._port is None else self._port,

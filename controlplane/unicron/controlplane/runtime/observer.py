@@ -63,7 +63,8 @@ class Observer:
 
     def see(self, state: ClusterState, recorded: Recorded) -> None:
         """The entry made the state what it is. Takes microseconds."""
-        before, self._state = self._state, state
+        follows = recorded.seq == self._state.seq + 1  # else what stands before is in a snapshot
+        before, self._state = self._state if follows else state, state
         self._notice()
         self._window.add(
             recorded,

@@ -147,6 +147,11 @@ class EventLog(Protocol):
         """Sequence of the last entry of the control tree, 0 if there is none: the next fence."""
         ...
 
+    async def first_missing(self, upto: int) -> Sequence:
+        """The first entry up to `upto` that isn't in the log any more; 0 if all are. What holds
+        nothing back need not look."""
+        ...
+
     async def birth(self) -> str:
         """What tells this log from any other, also from a later one of the same name."""
         ...
@@ -157,6 +162,33 @@ class EventLog(Protocol):
 
     async def close(self) -> None:
         """End all tails and let go of the connection if it is the log's own."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Keeps the newest few snapshots of one cluster, each under the sequence it is of. A cache: it
+    may lose or refuse any. All but the names raise OSError or LogError if it can't be used."""
+
+    @property
+    def name(self) -> str:
+        """What kind of place it is, in a word or two."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """Where a person finds it."""
+        ...
+
+    async def known(self) -> list[Sequence]:
+        """Of which entries there are snapshots, in any order."""
+        ...
+
+    async def load(self, seq: Sequence) -> bytes | None:
+        """One of them, or None if it is gone."""
+        ...
+
+    async def save(self, seq: Sequence, data: bytes) -> None:
+        """Keep one, whole or not at all, unless another one makes it superfluous."""
         ...
 
 

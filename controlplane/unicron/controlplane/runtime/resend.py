@@ -26,6 +26,15 @@ class Resender:
         self._said: dict[OpenOrder, int] = {}
         self._open: tuple[ClusterState | None, tuple[OpenOrder, ...]] = (None, ())
 
+    @property
+    def losses(self) -> dict[str, Sequence]:
+        """The newest NodeLost of each node; with the state, all that can't be read again."""
+        return dict(self._losses)
+
+    def resume(self, losses: dict[str, Sequence]) -> None:
+        """Go on from there."""
+        self._losses = dict(losses)
+
     def taken(self, decision: Recorded, state: ClusterState) -> None:
         """A decision was folded; the newest are kept at hand."""
         self._recent[decision.seq] = decision

@@ -14,6 +14,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -26,6 +27,7 @@ from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
 from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.observer import Observer
+from unicron.controlplane.runtime.snapshots import keeper_of
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.controlplane.runtime.writer import NotLeading
@@ -66,15 +68,17 @@ async def serve(
     when_nodes: int = 1,
     replicas: int = 1,
     planning: Planning | None = None,
+    snapshots: Path | None = None,
     tell: Callable[[str], object] = log.info,
     changed: Callable[["WhoLeads"], object] = lambda _: None,
 ) -> None:
     """Follow the cluster's log, and lead when it is this instance's turn, until SIGTERM or SIGINT;
-    `tell` hears of the signal, of a server that is away and of every change of leadership,
-    `changed` of the latter alone.
+    `tell` hears of the signal, of the snapshot it begins from, of a server that is away and of
+    every change of leadership, `changed` of the latter alone.
     Whoever leads submits the tasks that the log doesn't know yet, once `when_nodes` nodes are
     healthy. `replicas`: on how many servers a log that is made is kept. `planning`: is in force as
-    soon as this instance leads; None leaves it as it is. Raises UnicronError, and a
+    soon as this instance leads; None leaves it as it is. `snapshots`: a folder for them, besides
+    the server's object store. Raises UnicronError, and a
     group only for what is none; leaves nothing behind either way."""
     if not _NAME.fullmatch(instance):
         raise ConfigError(
@@ -103,6 +107,7 @@ async def serve(
             version=version(),
             on_event=observer.see if observer else None,
             planning=planning,
+            snapshots=keeper_of(event_log, snapshots, tell),
         )
         with _ungrouped():
             async with anyio.create_task_group() as group:
@@ -209,6 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--replicas", type=int, default=1, help="servers that keep a new log")
     parser.add_argument("--task", action="append", default=[], help="task file (TOML or JSON)")
     parser.add_argument("--config", default="", help="what plans rest on (TOML or JSON)")
+    parser.add_argument("--snapshots", type=Path, metavar="DIR", help="keep some there as well")
     parser.add_argument("--when-nodes", type=int, default=1, help="submit when so many are healthy")
     parser.add_argument("--die-with-parent", type=int, default=0, metavar="PID")
     given = parser.parse_args(arguments)
@@ -232,6 +238,7 @@ def main(arguments: list[str] | None = None) -> int:
                 when_nodes=given.when_nodes,
                 replicas=given.replicas,
                 planning=planning,
+                snapshots=given.snapshots,
             )
 
         anyio.run(run)

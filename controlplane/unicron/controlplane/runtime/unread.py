@@ -7,6 +7,7 @@ not lead.
 
 import logging
 
+from unicron.controlplane.core.snapshot import UnreadSoFar
 from unicron.events import (
     AlarmRaised,
     Envelope,
@@ -51,6 +52,17 @@ class Unread:
                 self._decision = self._decision or (recorded.seq, entry.tag)
         if kind not in self._first:
             self._first[kind] = f"#{recorded.seq} {what}: it changes nothing"
+
+    def so_far(self) -> UnreadSoFar:
+        """What this has come to, for resume()."""
+        said = tuple(message for message in self._first.values() if message in self._said)
+        return UnreadSoFar(first=dict(self._first), said=said, decision=self._decision)
+
+    def resume(self, known: UnreadSoFar) -> None:
+        """Go on from there."""
+        self._first = dict(known.first)
+        self._said = dict.fromkeys(known.said)
+        self._decision = known.decision
 
     def check(self) -> None:
         """NewerLog if a decision of a newer version stands in the log."""

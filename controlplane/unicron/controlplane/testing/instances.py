@@ -244,6 +244,9 @@ class _Log:
     async def last_control_seq(self) -> Sequence:
         return await self._ask(lambda: Sequence(self._server.stream.last_control_seq))
 
+    async def first_missing(self, upto: int) -> Sequence:
+        return Sequence(0)
+
     async def birth(self) -> str:
         return await self._ask(lambda: self._server.stream.birth)
 

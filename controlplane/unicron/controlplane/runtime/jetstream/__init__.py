@@ -12,6 +12,7 @@ from unicron.controlplane.runtime.jetstream.connection import (
 )
 from unicron.controlplane.runtime.jetstream.lease import JetStreamLease
 from unicron.controlplane.runtime.jetstream.log import JetStreamLog
+from unicron.controlplane.runtime.jetstream.objects import JetStreamSnapshots
 from unicron.controlplane.runtime.jetstream.tail import JetStreamTail
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Connection",
     "JetStreamLease",
     "JetStreamLog",
+    "JetStreamSnapshots",
     "JetStreamTail",
     "NoAnswer",
     "connect",

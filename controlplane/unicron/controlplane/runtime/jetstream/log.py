@@ -16,6 +16,7 @@ from unicron.controlplane.runtime.jetstream.connection import (
     connect,
 )
 from unicron.controlplane.runtime.jetstream.lease import JetStreamLease
+from unicron.controlplane.runtime.jetstream.objects import JetStreamSnapshots
 from unicron.controlplane.runtime.jetstream.stream import (
     StreamInfo,
     ensure_stream,
@@ -247,11 +248,24 @@ class JetStreamLog:
         message = await self._message({"last_by_subj": self._control})
         return Sequence(message.seq if message else 0)
 
+    async def first_missing(self, upto: int) -> Sequence:
+        state = (await stream_info(self.connection, self._cluster)).state
+        if state.first_seq > 1 and upto:
+            return Sequence(1)
+        if not state.num_deleted:
+            return Sequence(0)
+        listed = (await stream_info(self.connection, self._cluster, deleted=True)).state.deleted
+        return Sequence(min((seq for seq in listed or () if seq <= upto), default=0))
+
     async def birth(self) -> str:
         return self._birth
 
     def lease(self) -> JetStreamLease:
         return JetStreamLease(self.connection, self._cluster, replicas=self._replicas)
+
+    def snapshots(self) -> JetStreamSnapshots:
+        """Where the snapshots of the cluster's state are kept, beside the log."""
+        return JetStreamSnapshots(self.connection, self._cluster, replicas=self._replicas)
 
     async def check_reaches(self, from_seq: int) -> None:
         """LogMismatch if the stream was born anew, LogBroken unless `from_seq` is in it or next."""

@@ -63,10 +63,13 @@ class _FoundConfig(StreamConfig, frozen=True, kw_only=True):
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """First and last sequence; an empty stream has `last_seq` 0 (or what it lost by force)."""
+    """First and last sequence; an empty stream has `last_seq` 0 (or what it lost by force). What is
+    missing in between is counted, and listed if it was asked for."""
 
     first_seq: int
     last_seq: int
+    num_deleted: int = 0
+    deleted: list[int] | None = None
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +99,13 @@ def stream_config(cluster: str, birth: str) -> StreamConfig:
     )
 
 
-async def stream_info(connection: Connection, cluster: str) -> StreamInfo:
-    """The stream as it is. LogMismatch if there is none; ConfigError without JetStream."""
+async def stream_info(connection: Connection, cluster: str, *, deleted: bool = False) -> StreamInfo:
+    """The stream as it is; with a list of what is `deleted` from it if that is wanted. LogMismatch
+    if there is none; ConfigError without JetStream."""
     name = subjects.stream_name(cluster)
+    body = {"deleted_details": True} if deleted else None
     try:
-        return await connection.api(f"STREAM.INFO.{name}", None, StreamInfo)
+        return await connection.api(f"STREAM.INFO.{name}", body, StreamInfo)
     except ApiRefused as refused:
         if refused.err_code in _NOT_ENABLED:
             raise _no_jetstream(connection) from None
