@@ -9,7 +9,10 @@ from tests.architecture.sources import REPO, imports, is_within, modules
 
 PURE_PLANNER = tuple(
     f"unicron.planner.{name}"
-    for name in ("problem", "validation", "plan", "local", "sources", "check", "cost", "errors")
+    for name in (
+        *("problem", "validation", "plan", "local", "sources", "check", "cost", "pricing"),
+        *("whatif", "errors"),
+    )
 )
 
 VIEWS = ("story", "summary", "steps", "phrases.names", "units")

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from tests.core.story import SPEC
-from unicron.controlplane.core.admission import fault_of
+from unicron import events as ev
+from unicron.controlplane.core import admission
 
 #: Field of the spec or of its model -> least and largest value.
 RANGES = {
@@ -13,6 +14,8 @@ RANGES = {
     "weight_milli": (1, 1_000_000),
     "max_devices": (1, 2**24),
     "min_devices": (0, 12),
+    "min_gflops": (0, 2**53),
+    "priority": (-1_000_000, 1_000_000),
     "model.num_layers": (1, 2**24),
     "model.hidden_size": (1, 2**24),
     "model.num_attention_heads": (1, 2**24),
@@ -20,6 +23,10 @@ RANGES = {
     "model.vocab_size": (1, 2**24),
     "model.micro_batch_size": (1, 2**24),
 }
+
+
+def fault_of(spec, planning=ev.Planning()):  # noqa: B008 - it is frozen
+    return admission.fault_of(spec, planning)
 
 
 def spec(name, value):
@@ -74,3 +81,44 @@ def test_other_parallelism_is_refused(tensor, pipeline):
     other = msgspec.structs.replace(SPEC, tensor_parallel=tensor, pipeline_parallel=pipeline)
     assert "tensor and pipeline parallel size 1 only" in fault_of(other)
     assert fault_of(SPEC) == ""
+
+
+@pytest.mark.parametrize(
+    "changes,said",
+    [
+        ({"tenant": "a\nb"}, "tenant is 'a\\nb': give a name of at most 64 characters"),
+        ({"tenant": "x" * 65}, "at most 64 characters"),
+        ({"device_kinds": ("a100", "a100")}, "device_kinds has 'a100' twice: name each once"),
+        ({"device_kinds": ("",)}, "device_kinds has '' in it: name each once"),
+        ({"device_kinds": tuple(map(str, range(33)))}, "device_kinds names 33: give at most 32"),
+        ({"avoid": ("n1", "n2", "n1")}, "avoid has 'n1' twice: name each once"),
+        ({"avoid": tuple(map(str, range(1001)))}, "avoid names 1001: give at most 1000"),
+    ],
+)
+def test_names_that_make_no_sense(changes, said):
+    assert said in fault_of(msgspec.structs.replace(SPEC, **changes))
+
+
+def test_names_that_do():
+    full = {
+        "tenant": "x" * 64,
+        "device_kinds": tuple(map(str, range(32))),
+        "avoid": tuple(map(str, range(1000))),
+    }
+    assert fault_of(msgspec.structs.replace(SPEC, **full)) == ""
+
+
+def test_devices_that_were_configured_are_planned_with():
+    """What is worth too much on the fastest ones is, on none as fast."""
+    fast = ev.Planning(devices=(ev.DeviceSpeed(kind="c900", gflops=10_000_000),))
+    model = msgspec.structs.replace(SPEC.model, hidden_size=2**13, seq_length=2**20)
+    large = msgspec.structs.replace(
+        SPEC,
+        model=model,
+        weight_milli=500_000,
+        micro_batches=2**14,
+        min_devices=2**14,
+        max_devices=2**14,
+    )
+    assert fault_of(large) == ""
+    assert fault_of(large, fast).startswith("it can't be planned for")

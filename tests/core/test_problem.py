@@ -16,6 +16,7 @@ from unicron.controlplane.core.problem import (
     options_of,
     problem_of,
 )
+from unicron.planner.best import best_plan
 from unicron.planner.plan import Assignment
 from unicron.planner.problem import Layout, Slot
 
@@ -103,7 +104,7 @@ def fastest(kind):
     """Throughput of a model whose exchange costs little, on eight devices of this kind."""
     model = replace(SPEC.model, hidden_size=4096, seq_length=4096)
     spec = replace(SPEC, model=model, micro_batches=64, min_devices=8, max_devices=8)
-    (option,) = options_of(spec, kind)
+    (option,) = options_of(spec, kind, ev.Planning())
     return option.throughput_gflops
 
 
@@ -120,12 +121,13 @@ def test_newer_devices_are_faster():
 def test_the_clusters_devices_are_those_that_are_planned_with():
     story = Story()
     story.submit()
-    slow = problem_of(story.state).tasks[0].options
+    assert problem_of(story.state).tasks[0].options == ()
+    assert [a.slots for a in best_plan(problem_of(story.state)).assignments] == [()]
     join(story, "n1", kind="h100")
     story.decide_input(ev.NodeAdmitted(node="n1", incarnation=1))
-    fast = problem_of(story.state).tasks[0].options
-    assert [o.layout for o in fast] == [o.layout for o in slow]
-    assert all(f.throughput_gflops > s.throughput_gflops for f, s in zip(fast, slow, strict=True))
+    (demand,) = problem_of(story.state).tasks
+    assert demand.options == options_of(SPEC, "h100", ev.Planning())
+    assert {option.kind for option in demand.options} == {"h100"}
 
 
 @pytest.mark.parametrize(
@@ -134,13 +136,13 @@ def test_the_clusters_devices_are_those_that_are_planned_with():
 def test_each_size_of_the_model_changes_the_offer(name):
     base = replace(SPEC.model, hidden_size=1024, seq_length=512, vocab_size=50_000)
     model = replace(base, **{name: 4 * getattr(base, name)})
-    offers = [options_of(replace(SPEC, model=m), "a100") for m in (base, model)]
+    offers = [options_of(replace(SPEC, model=m), "a100", ev.Planning()) for m in (base, model)]
     assert offers[0] != offers[1]
 
 
 def test_a_task_never_gets_more_devices_than_micro_batches():
     spec = replace(SPEC, micro_batches=3, max_devices=8, min_devices=2)
-    assert [o.layout.dp for o in options_of(spec, "cpu")] == [2, 3]
+    assert [o.layout.dp for o in options_of(spec, "cpu", ev.Planning())] == [2, 3]
 
 
 def test_an_answer_comes_back_as_it_went():
@@ -151,7 +153,8 @@ def test_an_answer_comes_back_as_it_went():
         data_parallel=2,
         slots=((ev.NodeId("n1"), 0), (ev.NodeId("n2"), 1)),
     )
-    there = assignment_of(given)
+    there = assignment_of(given, "cpu")
+    assert there.kind == "cpu"
     assert there.layout == Layout(tp=1, pp=1, dp=2)
     assert there.slots == (Slot(node="n1", device=0), Slot(node="n2", device=1))
     assert allocation_of(there) == given
@@ -162,4 +165,4 @@ def test_nothing_comes_back_as_nothing():
     there = allocation_of(parked)
     assert (there.tensor_parallel, there.pipeline_parallel, there.data_parallel) == (1, 1, 0)
     assert there.slots == ()
-    assert assignment_of(there) == parked
+    assert assignment_of(there, "") == parked

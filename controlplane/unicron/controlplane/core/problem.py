@@ -1,12 +1,29 @@
 """The planner's problem, as the state says it."""
 
-from typing import Final
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 
 from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.change import replace
+from unicron.controlplane.core.configuration import quotas_of
+from unicron.controlplane.core.speeds import gflops_of, link_of
 from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.steptimes import (
+    Measured,
+    corrected,
+    floor_of,
+    measured_of,
+    transition_ms_of,
+)
 from unicron.controlplane.core.supply import devices, is_lame, usable
-from unicron.events import Allocation, NodeId, TaskId, TaskSpec
-from unicron.planner.cost import GPTShape, options_for, parameters
+from unicron.events import Allocation, NodeId, Planning, TaskId, TaskSpec
+from unicron.planner.cost import (
+    GPTShape,
+    model_flops_per_microbatch,
+    options_for,
+    parameters,
+)
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
     Layout,
@@ -16,19 +33,7 @@ from unicron.planner.problem import (
     Slot,
     TaskDemand,
 )
-
-#: What a device of a kind achieves, in GFLOP/s, until step times are measured. Assumed.
-DEVICE_GFLOPS: Final[dict[str, int]] = {
-    "cpu": 20,
-    "a100": 140_000,
-    "a800": 140_000,
-    "h100": 400_000,
-    "h800": 400_000,
-    "h200": 420_000,
-    "b200": 900_000,
-}
-#: Usable bytes per second between devices: loopback for "cpu", one 200 Gb/s card otherwise.
-LINK_BYTES_PER_S: Final[dict[str, int]] = {"cpu": 1_000_000_000}
+from unicron.planner.whatif import expected_run_ms
 
 
 def active(state: ClusterState) -> list[TaskState]:
@@ -46,54 +51,105 @@ def problem_of(state: ClusterState) -> PlanProblem:
         for n in sorted(state.nodes.values(), key=lambda n: n.node)
         if usable(state, n.node)
     )
-    kinds = sorted({n.kind for n in nodes})
-    kind = kinds[0] if kinds else "cpu"
+    kinds, planning, known = {n.kind for n in nodes}, state.planning, measured(state)
+    links = (link_of(planning, kind) for kind in kinds)
+    mtbf_ms = planning.node_mtbf_ms
     return PlanProblem(
         computed_at=state.seq,
         nodes=nodes,
-        tasks=tuple(_demand(state, task, kind) for task in active(state)),
-        expected_run_ms=limits.EXPECTED_RUN_MS,
+        tasks=tuple(_demand(state, task, kinds, known) for task in active(state)),
+        expected_run_ms=expected_run_ms(len(nodes), mtbf_ms) if mtbf_ms else limits.EXPECTED_RUN_MS,
+        quotas=quotas_of(planning),
+        node_mtbf_ms=mtbf_ms,
+        repair_ms=planning.repair_ms,
+        link_bytes_per_s=planning.link_bytes_per_s or min(links, default=0),
     )
 
 
-def _demand(state: ClusterState, task: TaskState, kind: str) -> TaskDemand:
+def measured(state: ClusterState, apart_from: str = "") -> Measured | None:
+    """What plans are to know of how long iterations take (of all tasks but one); None if nothing
+    was measured, or if that isn't to count."""
+    if not state.planning.measured_step_times:
+        return None
+    tasks = (task for task in active(state) if task.spec.task != apart_from)
+    return measured_of(tasks, partial(options_of, planning=state.planning), flops_of)
+
+
+def _demand(
+    state: ClusterState, task: TaskState, kinds: set[str], known: Measured | None
+) -> TaskDemand:
     spec = task.spec
     current = task.allocation if task.allocation is not None and task.allocation.slots else None
     placement = () if current is None else current.slots
+    now = kind_of(state, placement)
+    options = [
+        option
+        for kind in sorted(kinds | ({now} - {""}))
+        if kind in spec.device_kinds or not spec.device_kinds
+        for option in _options(state, task, kind, known)
+    ]
     return TaskDemand(
         task=spec.task,
         weight_milli=spec.weight_milli,
         min_devices=spec.min_devices,
         max_devices=spec.max_devices,
-        options=options_of(spec, kind),
+        options=tuple(options),
         current=None
         if current is None
         else Layout(
             tp=current.tensor_parallel, pp=current.pipeline_parallel, dp=current.data_parallel
         ),
+        current_kind=now,
         placement=tuple(Slot(node=node, device=device) for node, device in placement),
         hit=task.phase == "closed" or is_lame(state, task),
-        transition_ms=limits.TRANSITION_MS,
+        transition_ms=limits.TRANSITION_MS if known is None else transition_ms_of(task),
+        state_bytes=state_bytes_of(spec),
+        priority=spec.priority,
+        min_gflops=spec.min_gflops if known is None else floor_of(spec.min_gflops, known),
+        tenant=spec.tenant,
+        avoid=spec.avoid,
     )
 
 
-def options_of(spec: TaskSpec, kind: str) -> tuple[LayoutOption, ...]:
-    """Every layout the task could run in on devices of this kind. Raises BadProblem."""
-    return options_for(
+def kind_of(state: ClusterState, slots: Iterable[tuple[NodeId, int]]) -> str:
+    """The kind of these devices, which a task has of one kind only; "" for none. (If a node came
+    back with others meanwhile: that of most of them.)"""
+    kinds = Counter(state.nodes[n].device_kind for n, _ in slots if n in state.nodes)
+    return max(sorted(kinds), key=kinds.__getitem__, default="")
+
+
+def _options(
+    state: ClusterState, task: TaskState, kind: str, known: Measured | None
+) -> tuple[LayoutOption, ...]:
+    offered = options_of(task.spec, kind, state.planning)
+    if known is None:
+        return offered
+    return corrected(task, kind, offered, flops_of(task.spec), known)
+
+
+def options_of(spec: TaskSpec, kind: str, planning: Planning) -> tuple[LayoutOption, ...]:
+    """Every layout the task could run in on devices of this kind, as fast as is assumed of them.
+    Raises BadProblem."""
+    offered = options_for(
         _shape(spec),
         spec.micro_batches,
         min(spec.max_devices, spec.micro_batches),
-        DEVICE_GFLOPS.get(kind, DEVICE_GFLOPS["cpu"]),
+        gflops_of(planning, kind),
         spec.tensor_parallel,
         spec.pipeline_parallel,
         min_devices=spec.min_devices,
-        link_bytes_per_s=LINK_BYTES_PER_S.get(kind, 20_000_000_000),
+        link_bytes_per_s=link_of(planning, kind),
     )
+    return tuple(replace(option, kind=kind) for option in offered)
+
+
+def flops_of(spec: TaskSpec) -> int:
+    """Floating-point operations of one iteration."""
+    return model_flops_per_microbatch(_shape(spec)) * spec.micro_batches
 
 
 def state_bytes_of(spec: TaskSpec) -> int:
-    """What one rank trains with: weights and Adam's two moments in fp32. It is no part of the
-    problem yet: a plan doesn't count what moving it takes."""
+    """What one rank trains with: weights and Adam's two moments in fp32."""
     return 12 * parameters(_shape(spec)) // (spec.tensor_parallel * spec.pipeline_parallel)
 
 
@@ -121,8 +177,8 @@ def allocation_of(assignment: Assignment) -> Allocation:
     )
 
 
-def assignment_of(allocation: Allocation) -> Assignment:
-    """The way back, for the check of a plan that stands in the log."""
+def assignment_of(allocation: Allocation, kind: str) -> Assignment:
+    """The way back, for the check of a plan that stands in the log; `kind` is its devices'."""
     layout = None
     if allocation.slots:
         layout = Layout(
@@ -133,6 +189,7 @@ def assignment_of(allocation: Allocation) -> Assignment:
     return Assignment(
         task=allocation.task,
         layout=layout,
+        kind=kind,
         slots=tuple(Slot(node=node, device=device) for node, device in allocation.slots),
     )
 

@@ -9,6 +9,7 @@ from unicron.controlplane.core.problem import (
     active,
     allocations_of,
     assignment_of,
+    kind_of,
     problem_of,
 )
 from unicron.controlplane.core.state import ClusterState
@@ -17,7 +18,8 @@ from unicron.controlplane.core.verdict import Verdict
 from unicron.events import Allocation, PlanDecided, PlanDropped, PlanRequested
 from unicron.planner.check import check
 from unicron.planner.local import local_plan
-from unicron.planner.plan import Plan
+from unicron.planner.plan import Assignment, Plan
+from unicron.planner.pricing import relaxed
 from unicron.planner.problem import digest
 from unicron.planner.sources import transfers
 
@@ -52,9 +54,13 @@ def _say(state: ClusterState, allocation: Allocation) -> str:
     before = len(old.slots) if old is not None else 0
     after = len(allocation.slots)
     if after == before:
-        return f"{allocation.task} keeps its {after} devices"
+        return f"{allocation.task} keeps its {_devices(after)}"
     word = "grows" if after > before else "shrinks" if after else "is parked: shrinks"
-    return f"{allocation.task} {word} from {before} to {after} devices{_whose(state, allocation)}"
+    return f"{allocation.task} {word} from {before} to {_devices(after)}{_whose(state, allocation)}"
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def _whose(state: ClusterState, allocation: Allocation) -> str:
@@ -113,13 +119,13 @@ def _why_not(state: ClusterState) -> str:
     if plan.wanted > plan.request:
         return f"since then #{plan.wanted}: {plan.reason}"
     problem = problem_of(state)
-    must_run = {t.task for t in problem.tasks if t.min_devices}
-    assignments = tuple(assignment_of(a) for a in plan.answered)
+    assignments = tuple(assignment_of(a, kind_of(state, a.slots)) for a in plan.answered)
+    nothing = {task.task: Assignment(task=task.task) for task in problem.tasks}
     given = Plan(
         source=plan.source,
         assignments=assignments,
         # The log names neither these nor the transfers: they follow from the allocations.
-        relaxed=tuple(a.task for a in plan.answered if not a.slots and a.task in must_run),
+        relaxed=relaxed(problem.tasks, nothing | {a.task: a for a in assignments}),
         value_gflops_milli=plan.value,
         waf_milli=plan.waf_milli,
         computed_at=state.seq,

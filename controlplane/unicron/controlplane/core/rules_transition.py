@@ -160,7 +160,7 @@ def finish_task(state: ClusterState) -> Verdict | None:
 def refuse(state: ClusterState) -> Verdict | None:
     """A task that can't be planned for would make every plan of the cluster impossible."""
     for task in _tasks(state, "idle"):
-        fault = fault_of(task.spec) if task.allocation is None else ""
+        fault = fault_of(task.spec, state.planning) if task.allocation is None else ""
         if fault:
             return _fail(task, fault)
     return None

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from unicron import events as ev
-from unicron.controlplane.core.problem import allocations_of, problem_of, state_bytes_of
+from unicron.controlplane.core.problem import allocations_of, problem_of
 from unicron.controlplane.core.state import TaskState
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import Alternative, GivenDevices, PlanChoice
 from unicron.controlplane.replay.units import count
-from unicron.events import Allocation, Recorded, Sequence, TaskId
+from unicron.events import Allocation, Recorded, Sequence
 from unicron.planner.assemble import finish
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.errors import BadProblem
@@ -66,7 +66,7 @@ def choice_of(reading: Reading, recorded: Recorded, start_ns: int) -> PlanChoice
         after=after,
         comparable=problem is not None,
         alternatives=_alternatives(problem, body) if problem is not None else (),
-        strategies=_strategies(reading, problem, body) if problem is not None and asked else (),
+        strategies=_strategies(problem, body) if problem is not None and asked else (),
         trades=reading.trades.of(recorded.seq),
     )
 
@@ -178,19 +178,11 @@ def _alternatives(problem: PlanProblem, body: ev.PlanDecided) -> tuple[Alternati
     return tuple(found.values())
 
 
-def _strategies(
-    reading: Reading, problem: PlanProblem, body: ev.PlanDecided
-) -> tuple[Alternative, ...]:
-    """Answers of those who don't look at the value, on the problem with the sizes of the models."""
-    sized = tuple(
-        msgspec.structs.replace(
-            task, state_bytes=state_bytes_of(reading.state.tasks[TaskId(task.task)].spec)
-        )
-        for task in problem.tasks
-    )
-    known = msgspec.structs.replace(problem, tasks=sized)
+def _strategies(problem: PlanProblem, body: ev.PlanDecided) -> tuple[Alternative, ...]:
+    """Answers of those who don't look at the value."""
     return tuple(
-        _alternative(problem, body, strategy(known), name) for name, strategy in STRATEGIES.items()
+        _alternative(problem, body, strategy(problem), name)
+        for name, strategy in STRATEGIES.items()
     )
 
 
@@ -215,7 +207,7 @@ def _wait(problem: PlanProblem) -> list[Plan]:
     assignments = (
         Assignment(task=t.task)
         if t.hit or t.current is None
-        else Assignment(task=t.task, layout=t.current, slots=t.placement)
+        else Assignment(task=t.task, layout=t.current, kind=t.current_kind, slots=t.placement)
         for t in problem.tasks
     )
     return [finish(problem, "wait", assignments)]

@@ -78,7 +78,7 @@ def _weighed(state: ClusterState, task: TaskState, count: int, *, exact: bool) -
     if exact and (task.broken or not moving):
         return 0
     try:
-        options = options_of(task.spec, _kind(state, task))
+        options = options_of(task.spec, _kind(state, task), state.planning)
     except BadProblem:
         return 0
     fits = [

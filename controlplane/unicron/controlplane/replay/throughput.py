@@ -47,7 +47,7 @@ class ThroughputBook:
         self.paces: dict[str, list[Pace]] = {}
         self.trained_on: set[Sequence] = set()
         self._log = log
-        self._rates: dict[tuple[str, str], dict[int, int]] = {}
+        self._rates: dict[tuple[str, str, tuple[ev.DeviceSpeed, ...]], dict[int, int]] = {}
         self._now_ns = 0
 
     def see(self, before: ClusterState, after: ClusterState, recorded: Recorded) -> None:
@@ -97,10 +97,11 @@ class ThroughputBook:
         if not devices:
             return 0
         kind = _kind(state, task)
-        rates = self._rates.setdefault((task.spec.task, kind), {})
+        rates = self._rates.setdefault((task.spec.task, kind, state.planning.devices), {})
         if not rates:
             try:
-                options = options_of(msgspec.structs.replace(task.spec, min_devices=1), kind)
+                alone = msgspec.structs.replace(task.spec, min_devices=1)
+                options = options_of(alone, kind, state.planning)
             except BadProblem:
                 options = ()
             rates.update((o.layout.devices, o.throughput_gflops) for o in options)
