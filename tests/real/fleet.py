@@ -103,14 +103,19 @@ class Fleet:
         """A node joins."""
         self._tasks.append(asyncio.create_task(Node(name, self.log, self._bus).run()))
 
-    async def start(self, name):
+    def address(self, name):
+        """Where the process of that name finds the log."""
+        return self.url
+
+    async def start(self, name, *arguments):
         """A control plane of that name begins."""
         with (self.folder / f"{name}.err").open("ab") as file:
             self.processes[name] = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "unicron.controlplane.runtime.service"),
                 *("--cluster", CLUSTER, "--instance", name),
                 *("--die-with-parent", str(os.getpid())),
-                env={**os.environ, "UNICRON_NATS": self.url},
+                *arguments,
+                env={**os.environ, "UNICRON_NATS": self.address(name)},
                 stderr=file,
             )
 
