@@ -1,4 +1,5 @@
-"""Hangs and slow ranks, from the progress that beats report; pure, fed with the time.
+"""Hangs, slow ranks and how long iterations take, from the progress that beats report; pure, fed
+with the time.
 
 Judged by the receiver's monotonic clock only. Progress is the worker's own page, read by its
 agent, so no thread of the worker is needed for it: a worker that holds the interpreter for long is
@@ -13,7 +14,8 @@ import msgspec
 
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
-from unicron.events import Beat, TaskStalled, WorkerBeat, WorkerSlow
+from unicron.controlplane.runtime.stopwatch import Stopwatch
+from unicron.events import Beat, TaskMeasured, TaskStalled, WorkerBeat, WorkerSlow
 
 #: Phases in which an iteration is worked on, by how far that is. Others have limits of their own.
 _RANK: Final = {
@@ -55,6 +57,7 @@ class ProgressWatch:
         self._seen: dict[tuple[str, int], _Seen] = {}
         self._pace: dict[str, _Pace] = {}
         self._told: dict[str, int] = {}
+        self._stopwatch = Stopwatch()
         #: The workers of the newest state.
         self._workers: dict[str, WorkerState] = {}
         #: How often a worker told of another micro-batch, and what of that each task's members
@@ -84,23 +87,32 @@ class ProgressWatch:
         self._seen.clear()
         self._pace.clear()
         self._compared.clear()
+        self._stopwatch.restart()
 
     def begin(self) -> None:
         """We lead from here on: nobody knows what came of what we said in an earlier term."""
         self._told.clear()
         self._compared.clear()
+        self._stopwatch.restart()
         for seen in self._seen.values():
             seen.slow = False
 
-    def opinions(self, state: ClusterState, now: int) -> list[TaskStalled | WorkerSlow]:
+    def opinions(
+        self, state: ClusterState, now: int
+    ) -> list[TaskStalled | WorkerSlow | TaskMeasured]:
         """Changes of opinion that are due."""
         self.forget(state)
-        found: list[TaskStalled | WorkerSlow] = []
+        found: list[TaskStalled | WorkerSlow | TaskMeasured] = []
         for task in sorted(state.tasks.values(), key=lambda t: t.submitted):
             members = self._members(task, now)
             if members is None:
+                self._stopwatch.rests(task, now)
                 continue
-            self._clock(task, members, now)
+            newest = self._clock(task, members, now)
+            if newest is not None:
+                steady = self._is_steady(task, members)
+                told = self._stopwatch.commits(state, task, newest, now, steady=steady)
+                found += [] if told is None else [told]
             stalled = self._stalled(task, members, now)
             if stalled is not None and self._told.get(task.spec.task) != task.generation:
                 self._told[task.spec.task] = task.generation
@@ -132,18 +144,28 @@ class ProgressWatch:
                 return None
         return members
 
-    def _clock(self, task: TaskState, members: list[_Seen], now: int) -> None:
+    def _is_steady(self, task: TaskState, members: list[_Seen]) -> bool:
+        """Nobody is slow or busy with anything else, and it did not stand still."""
+        if self._told.get(task.spec.task) == task.generation:
+            return False
+        return not any(s.slow or s.beat.section_ms for s in members)
+
+    def _clock(self, task: TaskState, members: list[_Seen], now: int) -> int | None:
+        """How many iterations are committed, if that is news."""
         pace = self._pace.get(task.spec.task)
         newest = max(s.beat.iteration for s in members)
         if pace is None or pace.generation != task.generation:
             kept = pace.durations if pace is not None else []
             pace = _Pace(generation=task.generation, iteration=newest, at=now, durations=kept)
             self._pace[task.spec.task] = pace
-        elif newest > pace.iteration:
+            return newest
+        if newest > pace.iteration:
             # Beats may miss a commit: then the distance is that of several.
             took = (now - pace.at) // (newest - pace.iteration)
             pace.durations = [*pace.durations, took][-_DURATIONS:]
             pace.iteration, pace.at = newest, now
+            return newest
+        return None
 
     def _stalled(self, task: TaskState, members: list[_Seen], now: int) -> TaskStalled | None:
         stalled = now - max(s.since for s in members)
