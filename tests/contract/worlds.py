@@ -133,7 +133,8 @@ class ClusterWorld(JetStreamWorld):
 
     async def __aexit__(self, *_):
         last = await self.connection()
-        for stream in (subjects.stream_name(CLUSTER), f"KV_{subjects.lease_bucket(CLUSTER)}"):
+        beside = (subjects.lease_bucket(CLUSTER), subjects.snapshot_bucket(CLUSTER))
+        for stream in (subjects.stream_name(CLUSTER), f"KV_{beside[0]}", f"OBJ_{beside[1]}"):
             with contextlib.suppress(ApiRefused):
                 await last.api(f"STREAM.DELETE.{stream}", None, dict, limit_s=10)
         await self._open.aclose()
