@@ -39,6 +39,53 @@ def test_the_cluster_on_one_screen(cli, lost):
     golden("status.txt", cli("status", "--log", "lost.ndjson").stdout)
 
 
+@pytest.fixture
+def measured():
+    """gpt trains on four devices, and is timed."""
+    story = running()
+    story.decide_input(
+        ev.TaskMeasured(
+            task="gpt",
+            generation=1,
+            tensor_parallel=1,
+            pipeline_parallel=1,
+            data_parallel=4,
+            device_kind="cpu",
+            iteration=50,
+            step_us=312_400,
+            spread_us=4000,
+            samples=7,
+            transition_ms=1200,
+        )
+    )
+    return story
+
+
+def test_what_was_measured_stands_beside_what_is_assumed(cli, measured, tmp_path):
+    measured.history(tmp_path / "measured.ndjson")
+    lines = cli("status", "--log", "measured.ndjson").stdout.splitlines()
+    header = next(line for line in lines if line.startswith("TASK"))
+    row = lines[lines.index(header) + 1]
+    assert header.split()[6:8] == ["STEP", "ASSUMED"]
+    assert "312 ms   7.8 ms" in row
+    told = cli("status", "gpt", "--log", "measured.ndjson").stdout
+    seq = measured.state.seq
+    assert f"312 ms on 4 cpu devices (7.8 ms assumed), measured by #{seq}" in told
+    assert "transitions  cost 1.20 s, the newest first" in told
+    assert "are made with what is assumed" not in told
+    assert "an iteration takes gpt 312 ms on 4 cpu devices, give or take 4.0 ms" in told
+    task = json.loads(cli("status", "--log", "measured.ndjson", "--json").stdout)["tasks"][0]
+    assert (task["step_us"], task["assumed_step_us"]) == (312_400, 7887)
+
+
+def test_figures_that_do_not_count_are_shown_as_such(cli, measured, tmp_path):
+    planning = ev.Planning(measured_step_times=False)
+    measured.decide_input(ev.ClusterConfigured(planning=planning, by="test", digest="d"))
+    measured.history(tmp_path / "measured.ndjson")
+    told = cli("status", "gpt", "--log", "measured.ndjson").stdout
+    assert "are made with what is assumed: the cluster is configured so" in told
+
+
 def test_one_node(cli, lost):
     golden("status_node.txt", cli("status", "n2", "--log", "lost.ndjson").stdout)
 

@@ -8,7 +8,7 @@ from tests.core.story import SPEC, Story, running
 from unicron import events as ev
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
-from unicron.controlplane.core.state import Member
+from unicron.controlplane.core.state import Member, StepTime, TransitionTime
 
 STATE = running().state
 TASK = STATE.tasks["gpt"]
@@ -192,3 +192,60 @@ def test_plans_that_are_rejected_without_an_end():
     most = limits.PLAN_FAILURES_MAX
     assert folded(STATE, noise(STATE), of_plan(failures=most)) == set()
     assert folded(STATE, noise(STATE), of_plan(failures=most + 1)) == {"rejected_plans_are_bounded"}
+
+
+# --- What was measured --------------------------------------------------------------------------
+
+TIME = StepTime(
+    kind="cpu",
+    tensor_parallel=1,
+    pipeline_parallel=1,
+    data_parallel=4,
+    step_us=5000,
+    spread_us=1,
+    samples=5,
+    iteration=1,
+    generation=TASK.generation,
+    at=1,
+)
+
+
+def times(state, **fields):
+    """The monitor's opinion, as the next entry."""
+    body = ev.TaskMeasured(
+        task="gpt",
+        generation=TASK.generation,
+        tensor_parallel=1,
+        pipeline_parallel=1,
+        data_parallel=4,
+        device_kind="cpu",
+        iteration=1,
+        step_us=5000,
+        spread_us=1,
+        samples=5,
+    )
+    return recorded(state, replace(body, **fields))
+
+
+def test_times_that_nobody_measured():
+    told = {"times_change_by_being_measured"}
+    assert folded(STATE, times(STATE)) == set()
+    assert folded(STATE, noise(STATE), of_task(step_times=(TIME,))) == told
+    assert folded(STATE, times(STATE, task="bert"), of_task(step_times=(TIME,))) >= told
+    taken = TransitionTime(generation=1, took_ms=5)
+    assert folded(STATE, noise(STATE), of_task(transition_times=(taken,))) == told
+
+
+def test_times_that_change_while_a_plan_is_made():
+    state = of_plan(wanted=1, request=1)(STATE)
+    entry = times(state)
+    assert folded(state, entry) == set()
+    assert folded(
+        state, entry, lambda s: replace(of_task(step_times=(TIME,))(s), void=state.void)
+    ) == {"times_change_by_being_measured"}
+
+
+def test_more_times_than_are_kept():
+    many = tuple(replace(TIME, data_parallel=n) for n in range(limits.STEP_TIMES_MAX + 1))
+    told = {"times_change_by_being_measured"}
+    assert folded(STATE, times(STATE), of_task(step_times=many)) == told

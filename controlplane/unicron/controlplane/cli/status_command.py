@@ -81,12 +81,20 @@ def _tasks(view: "ClusterView") -> str:
             str(t.generation),
             f"{number(t.iteration)}/{number(t.iterations)}",
             number(t.gflops),
+            _step(t.step_us),
+            _step(t.assumed_step_us),
             t.incident or t.outcome or "-",
         )
         for t in view.tasks
     ]
-    header = ("TASK", "PHASE", "DEVICES ", "GEN ", "ITER ", "GFLOP/s ", "WHY")
+    header = ("TASK", "PHASE", "DEVICES ", "GEN ", "ITER ", "GFLOP/s ", "STEP ", "ASSUMED ", "WHY")
     return table(header, rows, width()) if rows else ""
+
+
+def _step(us: int | None) -> str:
+    from unicron.controlplane.core.figures import span
+
+    return "-" if us is None else span(us)
 
 
 def _nodes(view: "ClusterView") -> str:

@@ -16,6 +16,7 @@ from unicron.events import (
     MemberCommitted,
     MemberReady,
     PeerErrorReported,
+    TaskMeasured,
     TransitionCompleted,
     TransitionOrdered,
     worker_id,
@@ -232,6 +233,26 @@ def rejected_plans_are_bounded(step: Step) -> Iterator[str]:
         yield f"{step.after.plan.failures} answers in a row were rejected"
 
 
+# --- What was measured --------------------------------------------------------------------------
+
+
+def times_change_by_being_measured(step: Step) -> Iterator[str]:
+    """What is known of how long a task's iterations and transitions take comes from measurements,
+    is bounded, and stays as it is while a plan is being made that rests on it."""
+    for old, new in step.tasks:
+        before = (old.step_times, old.transition_times) if old is not None else ((), ())
+        if (new.step_times, new.transition_times) == before:
+            continue
+        name, body = new.spec.task, step.body
+        if not isinstance(body, TaskMeasured) or body.task != name or not took_effect(step):
+            yield f"other times are known of task {name}, which nobody measured"
+        elif step.before.plan.request:
+            yield f"other times are known of task {name} while a plan is made"
+        most = (limits.STEP_TIMES_MAX, limits.TRANSITIONS_MAX)
+        if len(new.step_times) > most[0] or len(new.transition_times) > most[1]:
+            yield f"too many times are kept of task {name}"
+
+
 TASK_CHECKS: Final = (
     generations_grow_by_one,
     generations_close_once,
@@ -248,4 +269,5 @@ TASK_CHECKS: Final = (
     fault_generations_stay_in_budget,
     attempts_in_place_are_bounded,
     rejected_plans_are_bounded,
+    times_change_by_being_measured,
 )

@@ -22,7 +22,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """`devices`: members of the generation that trains, of `devices_wanted` that the plan gives it.
-    `gflops`: by the planner's cost model. `iteration` of `iterations`, as far as heard."""
+    `gflops`: by the planner's cost model. `iteration` of `iterations`, as far as heard. `step_us`:
+    what an iteration was measured to take as the task is laid out now, None if it wasn't;
+    `assumed_step_us`: by the planner's cost model, None while it isn't laid out."""
 
     task: TaskId
     phase: str
@@ -34,6 +36,8 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     devices_wanted: int
     data_parallel: int
     gflops: int
+    step_us: int | None
+    assumed_step_us: int | None
     incident: IncidentId | None
     outcome: str
 

@@ -4,7 +4,8 @@ from typing import Any
 
 from unicron import events as ev
 from unicron.controlplane.core import tables
-from unicron.controlplane.core.state import TaskState
+from unicron.controlplane.core.figures import span, step_words, time_now
+from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.replay import ids
 from unicron.controlplane.replay.choices import choice_of
 from unicron.controlplane.replay.cluster import (
@@ -119,6 +120,7 @@ def _devices(reading: Reading, task: TaskState) -> int:
 def _task(reading: Reading, task: TaskState) -> TaskView:
     devices = _devices(reading, task)
     split = max(task.spec.tensor_parallel * task.spec.pipeline_parallel, 1)
+    measured, assumed = time_now(reading.state, task)
     return TaskView(
         task=task.spec.task,
         phase=task.phase,
@@ -130,6 +132,8 @@ def _task(reading: Reading, task: TaskState) -> TaskView:
         devices_wanted=len(task.allocation.slots) if task.allocation is not None else 0,
         data_parallel=devices // split,
         gflops=reading.throughput.gflops(reading.state, task, devices),
+        step_us=measured.step_us if measured is not None else None,
+        assumed_step_us=assumed,
         incident=task.incident,
         outcome=one_line(task.outcome),
     )
@@ -201,6 +205,7 @@ def _facts(
             return f"task {name} is {task.phase} since #{task.since}: {now.what}", [
                 ("generation", f"{task.generation} ({count(len(task.members), 'member')})"),
                 ("throughput", gflops(1000 * _task(reading, task).gflops)),
+                *_times(state, task),
                 ("incident", task.incident or ""),
                 ("faults", f"{task.closes} generations closed for them so far"),
                 ("submitted", f"#{task.submitted}"),
@@ -215,6 +220,24 @@ def _facts(
                 ("failures", ", ".join(f.signature for f in worker.failures)),
                 ("slow", slow),
             ]
+
+
+def _times(state: ClusterState, task: TaskState) -> list[tuple[str, str]]:
+    """What its iterations and transitions take, measured beside assumed."""
+    planning = state.planning
+    facts = [
+        ("iteration", f"{step_words(planning, task.spec, time)}, measured by #{time.at}")
+        for time in reversed(task.step_times)
+    ]
+    assumed = time_now(state, task)[1]
+    if not facts and assumed is not None:
+        facts.append(("iteration", f"{span(assumed)} assumed, not measured yet"))
+    if task.transition_times:
+        took = ", ".join(duration(t.took_ms) for t in reversed(task.transition_times))
+        facts.append(("transitions", f"cost {took}, the newest first"))
+    if task.step_times and not planning.measured_step_times:
+        facts.append(("plans", "are made with what is assumed: the cluster is configured so"))
+    return facts
 
 
 def task_line(reading: Reading, name: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from unicron import events as ev
+from unicron.controlplane.core.figures import span
 from unicron.events import AnyEvent
 
 _SIGNALS: Final = {
@@ -99,17 +100,12 @@ def _stalled(body: ev.TaskStalled) -> str:
 def _measured(body: ev.TaskMeasured) -> str:
     devices = body.tensor_parallel * body.pipeline_parallel * body.data_parallel
     text = (
-        f"an iteration takes {body.task} {_ms(body.step_us)} ms on "
-        f"{_count(devices, f'{body.device_kind} device')}, give or take {_ms(body.spread_us)} ms"
+        f"an iteration takes {body.task} {span(body.step_us)} on "
+        f"{_count(devices, f'{body.device_kind} device')}, give or take {span(body.spread_us)}"
     )
     if body.transition_ms is None:
         return text
-    return f"{text}; the last transition cost it {body.transition_ms} ms"
-
-
-def _ms(us: int) -> str:
-    """``312``, ``4.1``: microseconds in milliseconds."""
-    return str(us // 1000) if us >= 10_000 else f"{us / 1000:.1f}"
+    return f"{text}; the last transition cost it {span(1000 * body.transition_ms)}"
 
 
 def _slow(body: ev.WorkerSlow) -> str:

@@ -1,0 +1,71 @@
+"""With which measured numbers a plan is made, in words."""
+
+from unicron.controlplane.core import limits
+from unicron.controlplane.core.change import replace
+from unicron.controlplane.core.problem import active, flops_of, kind_of, options_of
+from unicron.controlplane.core.state import ClusterState, StepTime, TaskState
+from unicron.controlplane.core.steptimes import (
+    assumed_us,
+    layout_of,
+    step_time_of,
+    transition_ms_of,
+)
+from unicron.events import Planning, TaskSpec, node_of
+from unicron.planner.errors import BadProblem
+from unicron.planner.problem import Layout
+
+#: Tasks that are named; a plan's explanation is there to be read.
+_NAMED_MAX = 16
+
+
+def figures_of(state: ClusterState) -> tuple[str, ...]:
+    """A line for each task of which something was measured that counts, oldest task first."""
+    if not state.planning.measured_step_times:
+        return ()
+    said = [line for task in active(state) if (line := _line(state, task))]
+    left = len(said) - _NAMED_MAX
+    more = (f"{left} more tasks were measured, too",) if left > 0 else ()
+    return (*said[:_NAMED_MAX], *more)
+
+
+def _line(state: ClusterState, task: TaskState) -> str:
+    times = [step_words(state.planning, task.spec, time) for time in task.step_times]
+    parts = [f"iterations take {', '.join(times)}"] if times else []
+    if len(task.transition_times) >= limits.TRANSITIONS_ENOUGH:
+        parts.append(f"a transition costs {span(1000 * transition_ms_of(task))}")
+    return f"{task.spec.task}, as measured: {'; '.join(parts)}" if parts else ""
+
+
+def step_words(planning: Planning, spec: TaskSpec, time: StepTime) -> str:
+    """``312 ms on 4 cpu devices (26.0 ms assumed)``."""
+    layout = layout_of(time)
+    devices = f"{layout.devices} {time.kind} device{'' if layout.devices == 1 else 's'}"
+    assumed = assumed_of(planning, spec, time.kind, layout)
+    beside = f" ({span(assumed)} assumed)" if assumed is not None else ""
+    return f"{span(time.step_us)} on {devices}{beside}"
+
+
+def assumed_of(planning: Planning, spec: TaskSpec, kind: str, layout: Layout) -> int | None:
+    """What an iteration is assumed to take in this layout (us); None if it can't run so."""
+    alone = replace(spec, min_devices=1)  # survivors may be fewer than it must have
+    try:
+        return assumed_us(options_of(alone, kind, planning), layout, flops_of(spec))
+    except BadProblem:
+        return None
+
+
+def time_now(state: ClusterState, task: TaskState) -> tuple[StepTime | None, int | None]:
+    """What was measured of the task as it is laid out now, and what is assumed of that (us)."""
+    if not task.members:
+        return None, None
+    tp, pp = task.spec.tensor_parallel, task.spec.pipeline_parallel
+    kind = kind_of(state, ((node_of(member.worker), 0) for member in task.members))
+    layout = Layout(tp=tp, pp=pp, dp=len(task.members) // (tp * pp))
+    return step_time_of(task, kind, layout), assumed_of(state.planning, task.spec, kind, layout)
+
+
+def span(us: int) -> str:
+    """``26.0 ms``, ``312 ms``, ``24.1 s``."""
+    if us < 100_000:
+        return f"{us // 100 / 10:.1f} ms"
+    return f"{us // 1000} ms" if us < 10_000_000 else f"{us // 100_000 / 10:.1f} s"
