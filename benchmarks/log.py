@@ -9,6 +9,7 @@ gives its metrics for one repetition; medians over all of them, with smallest an
 - A burst: thousands of facts at once from many agents, each through the agents' own publisher and
   spool; meanwhile nodes are lost (their connections end), and that is in the log while most facts
   still wait. `--connected` agents hold a connection, `--agents` of them have something to say.
+- The same when all of them speak at once, a few facts each.
 - Failover, as in `failover.py`.
 """
 
@@ -40,7 +41,8 @@ from unicron.events import (
     StoreBound,
     subjects,
 )
-from unicron.worker_shim.identity import agent_identity
+from unicron.worker_shim.identity import Identity, agent_identity
+from unicron.worker_shim.publisher import FactPublisher
 from unicron.worker_shim.spool import SUFFIX, SpoolFile
 from unicron.worker_shim.transport import Transport
 
@@ -58,6 +60,10 @@ METRICS: dict[str, tuple[str, float | None]] = {
     "loss_to_log_in_burst_ms_max": ("the same, the slowest", None),
     "fact_cpu_us": ("processor time to take a fact, µs: number, encode, spool", None),
     "waiting_at_loss": ("facts that waited when the first node was lost", None),
+    "all_speak_facts_per_s": ("facts stored per second when all agents speak at once", None),
+    "all_speak_loss_to_log_ms": ("loss of a node to its fact in the log meanwhile", 1000),
+    "all_speak_loss_to_log_ms_max": ("the same, the slowest", 1000),
+    "all_speak_in_flight": ("facts on their way to the log when the first was lost", None),
 }
 METRICS |= failover.METRICS
 _FSYNCS = 200
@@ -96,19 +102,50 @@ def fsyncs(folder: Path) -> dict[str, float]:
 # --- A burst --------------------------------------------------------------------------------------
 
 
-class Idle(asyncio.Protocol):
-    """The connection of an agent that has nothing to say: subscribed, it answers the server's
-    pings. By hand, since two thousand of nats-py's clients would keep a core busy."""
+class Light(asyncio.Protocol):
+    """The connection of an agent that has little to say, with the agents' own publisher. By hand:
+    two thousand of nats-py's clients would keep a core busy, and be the bottleneck."""
 
     def __init__(self, url: str, node: str) -> None:
         where = urlsplit(url)
-        self.name = f"agent/{node}/1"
-        said = {"verbose": False, "name": self.name, "user": where.username, "pass": where.password}
-        subject = subjects.order(CLUSTER, "node", node)
-        self._hello = f"CONNECT {json.dumps(said)}\r\nSUB {subject} 1\r\nPING\r\n".encode()
+        self.identity = agent_identity(CLUSTER, NodeId(node), Incarnation(1))
+        self.name = self.identity.client
+        self.facts = FactPublisher(self.identity, self._attempt)
+        self.in_flight = False
+        said = {
+            "verbose": False,
+            "headers": True,
+            "name": self.name,
+            "user": where.username,
+            "pass": where.password,
+        }
+        self._inbox = f"_INBOX.{node}"
+        subscriptions = (subjects.order(CLUSTER, "node", node), self._inbox)
+        self._hello = b"".join(
+            [
+                f"CONNECT {json.dumps(said)}\r\n".encode(),
+                *(f"SUB {what} {n}\r\n".encode() for n, what in enumerate(subscriptions, 1)),
+                b"PING\r\n",
+            ]
+        )
         self._end = b""
+        self._answer: asyncio.Future[str] | None = None
         self.ready = asyncio.Event()
         self.transport: asyncio.Transport | None = None
+
+    async def _attempt(self, message_id: str, data: bytes) -> Sequence | str:
+        """One in flight; the answer is the log's."""
+        assert self.transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        head = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n".encode()
+        subject = subjects.fact(CLUSTER, self.identity.node)
+        sizes = f"{len(head)} {len(head) + len(data)}"
+        line = f"HPUB {subject} {self._inbox} {sizes}\r\n".encode()
+        self.transport.write(line + head + data + b"\r\n")
+        self.in_flight = True
+        ack = json.loads(await self._answer)
+        self.in_flight = False
+        return str(ack["error"]) if "error" in ack else Sequence(ack["seq"])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -123,6 +160,8 @@ class Idle(asyncio.Protocol):
                 self.transport.write(b"PONG\r\n")
             elif line == b"PONG":
                 self.ready.set()
+            elif line.startswith(b"{") and self._answer is not None:
+                self._answer.set_result(line.decode())
 
     def lose(self) -> int:
         """It ends, without a word; the wall time in ns."""
@@ -132,12 +171,12 @@ class Idle(asyncio.Protocol):
 
 
 class Crowd:
-    """`loud` agents that have something to say, with the agents' own transport, and `idle` ones."""
+    """`loud` agents that have much to say, with the agents' own transport, and `light` ones."""
 
-    def __init__(self, url: str, folder: Path, loud: int, idle: int) -> None:
+    def __init__(self, url: str, folder: Path, loud: int, light: int) -> None:
         self._url = url
         self._running: list[asyncio.Task[None]] = []
-        self.idle = [Idle(url, f"i{number}") for number in range(idle)]
+        self.light = [Light(url, f"i{number}") for number in range(light)]
         self.loud: list[Transport] = []
         for number in range(loud):
             identity = agent_identity(CLUSTER, NodeId(f"n{number}"), Incarnation(time.time_ns()))
@@ -148,8 +187,8 @@ class Crowd:
         """Seconds until all are connected; some at a time, as the server's backlog wants it."""
         start, loop = time.monotonic(), asyncio.get_running_loop()
         host, _, port = urlsplit(self._url).netloc.rpartition("@")[2].partition(":")
-        for first in range(0, len(self.idle), _BATCH):
-            batch = self.idle[first : first + _BATCH]
+        for first in range(0, len(self.light), _BATCH):
+            batch = self.light[first : first + _BATCH]
             made = (
                 loop.create_connection(lambda one=one: one, host, int(port))  # type: ignore[misc]
                 for one in batch
@@ -163,6 +202,11 @@ class Crowd:
                 await asyncio.sleep(0.005)
         return time.monotonic() - start
 
+    def victims(self, count: int) -> list[Light]:
+        """Agents to lose, which have nothing to say."""
+        taken, self.light = self.light[-count:], self.light[:-count]
+        return taken
+
     async def close(self) -> None:
         for task in self._running:
             task.cancel()
@@ -170,7 +214,7 @@ class Crowd:
             await asyncio.wait(self._running)
         for agent in self.loud:
             agent.facts.close()
-        for one in self.idle:
+        for one in self.light:
             if one.transport is not None:
                 one.transport.abort()
 
@@ -180,7 +224,7 @@ async def singles(agent: Transport) -> dict[str, float]:
     took: list[float] = []
     for number in range(_SINGLES):
         start = time.perf_counter()
-        agent.publish(_fact(agent, number))
+        agent.publish(_fact(agent.identity, number))
         assert await agent.flush(_LIMIT_S)
         took.append(1000 * (time.perf_counter() - start))
     return {"fact_ms_p50": _percentile(took, 50), "fact_ms_p99": _percentile(took, 99)}
@@ -193,11 +237,11 @@ async def burst(crowd: Crowd, log: JetStreamLog, given: Given) -> dict[str, floa
     start = time.monotonic()
     for number in range(given.facts):
         agent = loud[number % len(loud)]
-        assert agent.publish(_fact(agent, number)), "the spool is full"
+        assert agent.publish(_fact(agent.identity, number)), "the spool is full"
     taken_s = time.process_time() - cpu
     lost: dict[str, int] = {}
     waited: list[int] = []
-    for victim in crowd.idle[-_LOSSES:]:
+    for victim in crowd.victims(_LOSSES):
         await asyncio.sleep(_LOSS_EVERY_S)
         lost[victim.name] = victim.lose()
         waited.append(sum(agent.facts.waiting for agent in loud))
@@ -212,6 +256,36 @@ async def burst(crowd: Crowd, log: JetStreamLog, given: Given) -> dict[str, floa
         "loss_to_log_in_burst_ms_max": max(delays),
         "fact_cpu_us": 1e6 * taken_s / given.facts,
         "waiting_at_loss": float(waited[0]),
+    }
+
+
+async def all_speak(crowd: Crowd, log: JetStreamLog, given: Given) -> dict[str, float]:
+    """Every agent has its share of the burst to say; nodes are lost while each has a fact in the
+    server's queue."""
+    victims = crowd.victims(_LOSSES)
+    before, speakers = await log.last_seq(), crowd.light
+    running = [asyncio.create_task(agent.facts.run()) for agent in speakers]
+    start = time.monotonic()
+    for number in range(given.facts):
+        agent = speakers[number % len(speakers)]
+        agent.facts.publish(_fact(agent.identity, number))
+    lost: dict[str, int] = {}
+    in_flight: list[int] = []
+    for victim in victims:
+        await asyncio.sleep(_LOSS_EVERY_S / _LOSSES)
+        in_flight.append(sum(agent.in_flight for agent in speakers))
+        lost[victim.name] = victim.lose()
+    assert sum(agent.facts.waiting for agent in speakers), "it was over before the last was lost"
+    await asyncio.gather(*(agent.facts.flush(_LIMIT_S) for agent in speakers))
+    took = time.monotonic() - start
+    for task in running:
+        task.cancel()
+    delays = await _delays_ms(log, before, lost)
+    return {
+        "all_speak_facts_per_s": given.facts / took,
+        "all_speak_loss_to_log_ms": statistics.median(delays),
+        "all_speak_loss_to_log_ms_max": max(delays),
+        "all_speak_in_flight": float(in_flight[0]),
     }
 
 
@@ -236,8 +310,8 @@ async def _delays_ms(log: JetStreamLog, after: Sequence, lost: dict[str, int]) -
     return list(delays.values())
 
 
-def _fact(agent: Transport, number: int) -> StoreBound:
-    return StoreBound(node=agent.identity.node, address="192.0.2.1", store_port=number % 60_000)
+def _fact(identity: Identity, number: int) -> StoreBound:
+    return StoreBound(node=identity.node, address="192.0.2.1", store_port=number % 60_000)
 
 
 # --- All of it ------------------------------------------------------------------------------------
@@ -250,12 +324,13 @@ async def repetition(given: Given) -> dict[str, float]:
         found = fsyncs(folder)
         async with NatsServer(folder / "nats", CLUSTER) as server:
             log = await JetStreamLog.connect(server.url, CLUSTER, name="control/bench")
-            idle = max(given.connected - given.agents, _LOSSES)
-            crowd = Crowd(server.node_url, folder, given.agents, idle)
+            light = max(given.connected - given.agents, 2 * _LOSSES + 1)
+            crowd = Crowd(server.node_url, folder, given.agents, light)
             try:
                 found["connect_s"] = await crowd.connect()
                 found |= await singles(crowd.loud[0])
                 found |= await burst(crowd, log, given)
+                found |= await all_speak(crowd, log, given)
             finally:
                 await crowd.close()
                 await log.close()
