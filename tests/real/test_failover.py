@@ -14,6 +14,7 @@ from tests.contract.servers import Trio, why_not
 from tests.real.fleet import CLUSTER, TASK, Fleet
 from tests.real.wire import Wire
 from unicron.controlplane.core.digest import digest
+from unicron.controlplane.replay import IncidentBook
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import JetStreamLog, connect, lease
 from unicron.controlplane.runtime.leadership import Role
@@ -96,10 +97,12 @@ async def test_the_leader_is_stopped_again_and_again(fleet):
 async def test_the_leader_ends_in_order(fleet):
     """The lease is given back, so nobody waits until it has run out."""
     await pair(fleet)
+    assert IncidentBook(fleet.entries).cluster().followers == ("b",)
     await fleet.end("a")
     held = await fleet.log.lease().look()
     assert held.holder.partition("/")[0] in ("", "b")
     await fleet.leads("b")
+    assert IncidentBook(fleet.entries).cluster().followers == ()
     await fleet.end("b")
     assert (await fleet.log.lease().look()).holder == ""
     await fleet.check()

@@ -37,6 +37,25 @@ def test_a_cluster_in_the_midst_of_it():
     assert [w.worker for w in view.workers if w.rank is None] == ["n1/1"]
 
 
+def test_who_follows_is_known_by_its_connection():
+    story = running(2)
+
+    def said(kind, client, number, server="s", **more):
+        body = kind(client=client, server=server, client_number=number, **more)
+        story.fact("server/s", 0, body)
+        return IncidentBook(story.log).cluster().followers
+
+    opened, closed = ev.ConnectionOpened, ev.ConnectionClosed
+    assert said(opened, "control/i1", 1) == ()  # it leads
+    assert said(opened, "cli/reader", 2) == ()
+    assert said(opened, "control/b", 3) == ("b",)
+    assert said(opened, "control/a", 4) == ("a", "b")
+    assert said(closed, "control/b", 3, reason="x") == ("a",)
+    assert said(opened, "control/a", 1, server="t") == ("a",)
+    assert said(closed, "control/a", 4, reason="x") == ("a",)  # that was the one before
+    assert said(closed, "control/a", 1, server="t", reason="x") == ()
+
+
 def test_at_an_earlier_sequence_it_is_as_it_was():
     log = powered_off().log
     whole = IncidentBook(log).cluster()

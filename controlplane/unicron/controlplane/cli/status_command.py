@@ -55,6 +55,9 @@ def cluster_lines(view: "ClusterView", name: str) -> list[str]:
     if view.at_seq:
         upto += f", {utc(view.at_ns)} UTC"
     leader = f"{view.leader} leads since #{number(view.term)}" if view.term else "nobody leads"
+    if view.followers:
+        verb = "follows" if len(view.followers) == 1 else "follow"
+        leader += f"; {', '.join(view.followers)} {verb}"
     lag = "" if view.log_lag_ms is None else f"; log lag {duration(view.log_lag_ms)}"
     lines = [
         hung(f"cluster {view.cluster or name} at {upto}: {view.headline}", 2, width()),

@@ -66,7 +66,8 @@ class PlanDesk(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything after the entry `at_seq`, the last one of `last_seq` that is shown. `log_lag_ms`:
-    None where nobody can know (a file). `incidents`: the open ones. `void`, `duplicates`, `gaps`,
+    None where nobody can know (a file). `followers`: other control planes that are connected, as
+    far as the server tells the log. `incidents`: the open ones. `void`, `duplicates`, `gaps`,
     `unknown`: entries that no longer applied, came twice, are missing, or weren't understood."""
 
     cluster: str
@@ -76,6 +77,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     log_lag_ms: int | None
     leader: str
     term: Sequence
+    followers: tuple[str, ...]
     headline: str
     nodes: tuple[NodeView, ...]
     tasks: tuple[TaskView, ...]

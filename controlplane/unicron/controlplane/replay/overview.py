@@ -18,6 +18,7 @@ from unicron.controlplane.replay.cluster import (
 )
 from unicron.controlplane.replay.entries import told
 from unicron.controlplane.replay.headline import cost_words
+from unicron.controlplane.replay.instances import connected
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.standing import (
@@ -50,6 +51,7 @@ def cluster_of(
         log_lag_ms=log_lag_ms,
         leader=state.leader,
         term=Sequence(state.term),
+        followers=tuple(name for name in connected(reading.log) if name != state.leader),
         headline=_headline(reading, len(incidents)),
         nodes=_nodes(reading),
         tasks=tuple(
