@@ -23,8 +23,9 @@ BUCKET = subjects.snapshot_bucket(CLUSTER)
 STREAM = f"OBJ_{BUCKET}"
 
 
-async def in_objects(world, replicas=1):
-    return JetStreamSnapshots(await world.connection(), CLUSTER, apart=1, keep=2, replicas=replicas)
+async def in_objects(world):
+    await world.open()  # the bucket is kept where the log is
+    return JetStreamSnapshots(await world.connection(), CLUSTER, apart=1, keep=2)
 
 
 @pytest.fixture(
@@ -47,7 +48,7 @@ async def store(request, tmp_path):
                 yield await in_objects(world)
         case _:
             async with ClusterWorld(request.getfixturevalue("trio")) as world:
-                yield await in_objects(world, replicas=3)
+                yield await in_objects(world)
 
 
 @pytest.fixture
@@ -99,17 +100,16 @@ async def test_the_bucket_stays_small_and_outlives_the_server(nats, objects_of):
 
 async def test_it_is_kept_on_as_many_servers_as_the_log(trio):
     async with ClusterWorld(trio) as world:
-        log = await world.open()
-        found = log.snapshots()
-        found._apart = 1
+        found = await in_objects(world)
         await found.save(3, b"x")
-        info = await log.connection.api(f"STREAM.INFO.{STREAM}", None, dict)
+        info = await found._connection.api(f"STREAM.INFO.{STREAM}", None, dict)
         assert info["config"]["num_replicas"] == 3
 
 
 @pytest.mark.real
 async def test_of_several_that_keep_the_same_one_does(nats):
     """All instances come to write at about the same time."""
+    await nats.open()
     first = JetStreamSnapshots(await nats.connection(), CLUSTER, apart=1_000)
     second = JetStreamSnapshots(await nats.connection(), CLUSTER, apart=1_000)
     await first.save(999, b"too early")

@@ -25,7 +25,7 @@ from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.observer import Observer
 from unicron.controlplane.runtime.ports import EventLog, Solver
-from unicron.controlplane.runtime.snapshots import SnapshotKeeper, keeper_of
+from unicron.controlplane.runtime.snapshots import SnapshotKeeper
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.events import (
     LogUnreachable,
@@ -213,6 +213,7 @@ class ControlPlane:
         # Only here, so that a log in memory needs no NATS.
         from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
         from unicron.controlplane.runtime.natsbus import NatsBus
+        from unicron.controlplane.runtime.opening import open_log
 
         url = self._nats
         if url is None:
@@ -221,11 +222,12 @@ class ControlPlane:
             url, self.agents_url = server.url, server.node_url
         connection = await connect(url, name=f"control/{self._instance}")
         self._resources.push_async_callback(connection.close)
-        event_log = await JetStreamLog.open(connection, self.cluster)
-        self._resources.push_async_callback(event_log.close)
-        if self._nats is not None or self._data is not None:  # the log outlives this process
+        if self._nats is None and self._data is None:  # the log ends with this process
+            event_log = await JetStreamLog.open(connection, self.cluster)
+        else:
             folder = self._data / "snapshots" if self._data is not None else None
-            self._snapshots = keeper_of(event_log, folder)
+            event_log, self._snapshots = await open_log(connection, self.cluster, snapshots=folder)
+        self._resources.push_async_callback(event_log.close)
         return event_log, NatsBus(connection, self.cluster)
 
     def _folder(self) -> Path:

@@ -23,11 +23,11 @@ import setproctitle
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.runtime.configfile import read_configuration
 from unicron.controlplane.runtime.engine import Engine
-from unicron.controlplane.runtime.jetstream import JetStreamLog, connect
+from unicron.controlplane.runtime.jetstream import connect
 from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.observer import Observer
-from unicron.controlplane.runtime.snapshots import keeper_of
+from unicron.controlplane.runtime.opening import open_log
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.controlplane.runtime.writer import NotLeading
@@ -91,7 +91,9 @@ async def serve(
     solver = ChildSolver()
     observer: Observer | None = None
     try:
-        event_log = await JetStreamLog.open(connection, cluster, replicas=replicas)
+        event_log, keeper = await open_log(
+            connection, cluster, snapshots=snapshots, replicas=replicas, tell=tell
+        )
         bus = NatsBus(connection, cluster)
         observer = Observer.configured(
             cluster=cluster,
@@ -107,7 +109,7 @@ async def serve(
             version=version(),
             on_event=observer.see if observer else None,
             planning=planning,
-            snapshots=keeper_of(event_log, snapshots, tell),
+            snapshots=keeper,
         )
         with _ungrouped():
             async with anyio.create_task_group() as group:

@@ -7,8 +7,7 @@ none that fails costs more than a warning.
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -21,7 +20,6 @@ from unicron.controlplane.core.snapshot import (
     judge,
 )
 from unicron.controlplane.runtime.ports import EventLog, Snapshots
-from unicron.controlplane.runtime.snapshot_folder import SnapshotFolder
 from unicron.events import ConfigError, LogError, Sequence, UnicronError
 
 log = logging.getLogger(__name__)
@@ -32,23 +30,6 @@ T = TypeVar("T")
 SNAPSHOT_EVERY: Final = 10_000
 #: How long an instance that ends waits for its last one.
 _LAST_LIMIT_S: Final = 5.0
-
-
-class _ServersLog(Protocol):
-    """A log whose server keeps snapshots, too."""
-
-    @property
-    def cluster(self) -> str: ...
-
-    def snapshots(self) -> Snapshots: ...
-
-
-def keeper_of(
-    event_log: _ServersLog, folder: Path | None, tell: Callable[[str], object] = log.info
-) -> "SnapshotKeeper":
-    """Keeps snapshots in the folder, if there is one, and beside the log."""
-    disk = [SnapshotFolder(folder, event_log.cluster)] if folder is not None else []
-    return SnapshotKeeper([*disk, event_log.snapshots()], tell=tell)
 
 
 class SnapshotKeeper:
@@ -71,6 +52,11 @@ class SnapshotKeeper:
         self._failing: dict[str, None] = {}
 
     # --- Beginning --------------------------------------------------------------------------------
+
+    async def places(self) -> list[str]:
+        """Where there are snapshots, for people."""
+        found = [store.where for _, store in await self._known()]
+        return list(dict.fromkeys(found))
 
     async def newest(self, event_log: EventLog) -> Snapshot | None:
         """The newest snapshot that may stand for the beginning of this log; None if there is none.

@@ -16,7 +16,6 @@ from unicron.controlplane.runtime.jetstream.connection import (
     connect,
 )
 from unicron.controlplane.runtime.jetstream.lease import JetStreamLease
-from unicron.controlplane.runtime.jetstream.objects import JetStreamSnapshots
 from unicron.controlplane.runtime.jetstream.stream import (
     StreamInfo,
     ensure_stream,
@@ -262,10 +261,6 @@ class JetStreamLog:
 
     def lease(self) -> JetStreamLease:
         return JetStreamLease(self.connection, self._cluster, replicas=self._replicas)
-
-    def snapshots(self) -> JetStreamSnapshots:
-        """Where the snapshots of the cluster's state are kept, beside the log."""
-        return JetStreamSnapshots(self.connection, self._cluster, replicas=self._replicas)
 
     async def check_reaches(self, from_seq: int) -> None:
         """LogMismatch if the stream was born anew, LogBroken unless `from_seq` is in it or next."""

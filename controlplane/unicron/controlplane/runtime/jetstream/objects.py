@@ -18,6 +18,7 @@ from nats.js import errors as js_errors
 from nats.js.object_store import ObjectStore
 
 from unicron.controlplane.runtime.jetstream.connection import ApiRefused, Connection, NoAnswer
+from unicron.controlplane.runtime.jetstream.stream import stream_info
 from unicron.events import LogError, Sequence, subjects
 
 T = TypeVar("T")
@@ -46,14 +47,13 @@ class JetStreamSnapshots:
         connection: Connection,
         cluster: str,
         *,
-        replicas: int = 1,
         keep: int = 2,
         apart: int = 5_000,
     ) -> None:
         self._connection = connection
         self._bucket = subjects.snapshot_bucket(cluster)
         self._stream = f"OBJ_{self._bucket}"
-        self._replicas = replicas
+        self._cluster = cluster
         self._keep = keep
         self._apart = apart
 
@@ -104,9 +104,8 @@ class JetStreamSnapshots:
         except js_errors.NotFoundError:
             if not create:
                 raise
-        return await self._answered(
-            context.create_object_store(self._bucket, replicas=self._replicas)
-        )
+        replicas = (await stream_info(self._connection, self._cluster)).config.num_replicas
+        return await self._answered(context.create_object_store(self._bucket, replicas=replicas))
 
     async def _answered(self, work: Awaitable[T]) -> T:
         """What comes of it, with our errors. nats-py waits without a limit for a lost chunk."""
