@@ -9,11 +9,11 @@ from tests.core.test_plan import OTHER, allocate
 from unicron import events as ev
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
+from unicron.controlplane.core.offers import options_of, worthwhile_of
 from unicron.controlplane.core.problem import (
     active,
     allocation_of,
     assignment_of,
-    options_of,
     problem_of,
 )
 from unicron.planner.best import best_plan
@@ -76,7 +76,7 @@ def test_it_asks_for_the_tasks_that_have_not_ended_oldest_first():
     assert len(held) == 4
     assert (zeta.current, zeta.placement) == (None, ())
     assert {t.transition_ms for t in (gpt, zeta, alpha)} == {limits.TRANSITION_MS}
-    assert {o.layout.dp for o in zeta.options} == set(range(1, 9))
+    assert {o.layout.dp for o in zeta.options} == {1, 2, 3, 4, 6, 7}  # 12 micro-batches
     assert {o.layout.dp for o in alpha.options} == {1, 2}
 
 
@@ -126,7 +126,7 @@ def test_the_clusters_devices_are_those_that_are_planned_with():
     join(story, "n1", kind="h100")
     story.decide_input(ev.NodeAdmitted(node="n1", incarnation=1))
     (demand,) = problem_of(story.state).tasks
-    assert demand.options == options_of(SPEC, "h100", ev.Planning())
+    assert demand.options == worthwhile_of(SPEC, "h100", ev.Planning(), ())
     assert {option.kind for option in demand.options} == {"h100"}
 
 

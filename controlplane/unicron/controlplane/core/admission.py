@@ -4,7 +4,7 @@ sizes make no sense would make every plan of the cluster impossible."""
 from typing import Final
 
 from unicron.controlplane.core import limits
-from unicron.controlplane.core.problem import options_of
+from unicron.controlplane.core.offers import options_of
 from unicron.controlplane.core.speeds import gflops_of, known_kinds
 from unicron.events import Planning, TaskSpec
 from unicron.planner.errors import BadProblem

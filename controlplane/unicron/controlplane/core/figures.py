@@ -2,7 +2,8 @@
 
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
-from unicron.controlplane.core.problem import active, flops_of, kind_of, options_of
+from unicron.controlplane.core.offers import flops_of, options_of
+from unicron.controlplane.core.problem import active, kind_of
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState
 from unicron.controlplane.core.steptimes import (
     assumed_us,

@@ -5,29 +5,29 @@ from collections.abc import Iterable
 from functools import partial
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.configuration import quotas_of
-from unicron.controlplane.core.speeds import gflops_of, link_of
+from unicron.controlplane.core.offers import (
+    Options,
+    flops_of,
+    options_of,
+    state_bytes_of,
+    worthwhile_of,
+)
+from unicron.controlplane.core.speeds import link_of
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.core.steptimes import (
     Measured,
     corrected,
     floor_of,
+    layout_of,
     measured_of,
     transition_ms_of,
 )
 from unicron.controlplane.core.supply import devices, is_lame, usable
-from unicron.events import Allocation, NodeId, Planning, TaskId, TaskSpec
-from unicron.planner.cost import (
-    GPTShape,
-    model_flops_per_microbatch,
-    options_for,
-    parameters,
-)
+from unicron.events import Allocation, NodeId, TaskId
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
     Layout,
-    LayoutOption,
     NodeSupply,
     PlanProblem,
     Slot,
@@ -81,12 +81,12 @@ def _demand(
     spec = task.spec
     current = task.allocation if task.allocation is not None and task.allocation.slots else None
     placement = () if current is None else current.slots
-    now = kind_of(state, placement)
+    layout, kind = _layout(current), kind_of(state, placement)
     options = [
         option
-        for kind in sorted(kinds | ({now} - {""}))
-        if kind in spec.device_kinds or not spec.device_kinds
-        for option in _options(state, task, kind, known)
+        for each in sorted(kinds | ({kind} - {""}))
+        if each in spec.device_kinds or not spec.device_kinds
+        for option in _options(state, task, each, known, layout)
     ]
     return TaskDemand(
         task=spec.task,
@@ -94,12 +94,8 @@ def _demand(
         min_devices=spec.min_devices,
         max_devices=spec.max_devices,
         options=tuple(options),
-        current=None
-        if current is None
-        else Layout(
-            tp=current.tensor_parallel, pp=current.pipeline_parallel, dp=current.data_parallel
-        ),
-        current_kind=now,
+        current=layout,
+        current_kind=kind,
         placement=tuple(Slot(node=node, device=device) for node, device in placement),
         hit=task.phase == "closed" or is_lame(state, task),
         transition_ms=limits.TRANSITION_MS if known is None else transition_ms_of(task),
@@ -119,50 +115,15 @@ def kind_of(state: ClusterState, slots: Iterable[tuple[NodeId, int]]) -> str:
 
 
 def _options(
-    state: ClusterState, task: TaskState, kind: str, known: Measured | None
-) -> tuple[LayoutOption, ...]:
-    offered = options_of(task.spec, kind, state.planning)
+    state: ClusterState, task: TaskState, kind: str, known: Measured | None, now: Layout | None
+) -> Options:
+    """What it runs, and what was measured of it, is told of in any case."""
+    mine = [layout_of(time) for time in task.step_times if time.kind == kind]
+    keep = mine if now is None else [*mine, now]
+    offered = worthwhile_of(task.spec, kind, state.planning, keep)
     if known is None:
         return offered
     return corrected(task, kind, offered, flops_of(task.spec), known)
-
-
-def options_of(spec: TaskSpec, kind: str, planning: Planning) -> tuple[LayoutOption, ...]:
-    """Every layout the task could run in on devices of this kind, as fast as is assumed of them.
-    Raises BadProblem."""
-    offered = options_for(
-        _shape(spec),
-        spec.micro_batches,
-        min(spec.max_devices, spec.micro_batches),
-        gflops_of(planning, kind),
-        spec.tensor_parallel,
-        spec.pipeline_parallel,
-        min_devices=spec.min_devices,
-        link_bytes_per_s=link_of(planning, kind),
-    )
-    return tuple(replace(option, kind=kind) for option in offered)
-
-
-def flops_of(spec: TaskSpec) -> int:
-    """Floating-point operations of one iteration."""
-    return model_flops_per_microbatch(_shape(spec)) * spec.micro_batches
-
-
-def state_bytes_of(spec: TaskSpec) -> int:
-    """What one rank trains with: weights and Adam's two moments in fp32."""
-    return 12 * parameters(_shape(spec)) // (spec.tensor_parallel * spec.pipeline_parallel)
-
-
-def _shape(spec: TaskSpec) -> GPTShape:
-    model = spec.model
-    return GPTShape(
-        layers=model.num_layers,
-        hidden=model.hidden_size,
-        heads=model.num_attention_heads,
-        sequence=model.seq_length,
-        vocabulary=model.vocab_size,
-        micro_batch=model.micro_batch_size,
-    )
 
 
 def allocation_of(assignment: Assignment) -> Allocation:
@@ -179,18 +140,20 @@ def allocation_of(assignment: Assignment) -> Allocation:
 
 def assignment_of(allocation: Allocation, kind: str) -> Assignment:
     """The way back, for the check of a plan that stands in the log; `kind` is its devices'."""
-    layout = None
-    if allocation.slots:
-        layout = Layout(
-            tp=allocation.tensor_parallel,
-            pp=allocation.pipeline_parallel,
-            dp=allocation.data_parallel,
-        )
     return Assignment(
         task=allocation.task,
-        layout=layout,
+        layout=_layout(allocation),
         kind=kind,
         slots=tuple(Slot(node=node, device=device) for node, device in allocation.slots),
+    )
+
+
+def _layout(allocation: Allocation | None) -> Layout | None:
+    """None if it is parked, or was given nothing yet."""
+    if allocation is None or not allocation.slots:
+        return None
+    return Layout(
+        tp=allocation.tensor_parallel, pp=allocation.pipeline_parallel, dp=allocation.data_parallel
     )
 
 

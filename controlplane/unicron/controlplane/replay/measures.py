@@ -2,7 +2,8 @@
 
 import msgspec
 
-from unicron.controlplane.core.problem import active, options_of
+from unicron.controlplane.core.offers import options_of
+from unicron.controlplane.core.problem import active
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.core.supply import devices
 from unicron.controlplane.replay import steps as st

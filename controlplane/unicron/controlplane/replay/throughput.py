@@ -14,7 +14,7 @@ import msgspec
 
 from unicron import events as ev
 from unicron.controlplane.core import tables
-from unicron.controlplane.core.problem import options_of
+from unicron.controlplane.core.offers import options_of
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.replay.tracing import foreboding
 from unicron.events import Generation, Recorded, Sequence
