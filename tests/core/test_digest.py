@@ -19,7 +19,7 @@ from unicron.controlplane.core.state import ClusterState
 MAPS = ("sources", "connections", "nodes", "workers", "tasks", "incidents")
 
 
-@pytest.fixture(params=[1, 3, 256], ids=["all-large", "some-large", "as-it-is"])
+@pytest.fixture(params=[1, 3, 64], ids=["all-large", "some-large", "as-it-is"])
 def inline_max(request, monkeypatch):
     monkeypatch.setattr(digests, "INLINE_MAX", request.param)
     monkeypatch.setattr(digests, "_kept", [])
@@ -68,7 +68,7 @@ def test_a_state_of_ten_thousand_entries_goes_on_as_one_that_was_read():
         if number % 7 == 0:
             del nodes[f"n{number * 17}"]
         state = msgspec.structs.replace(state, nodes=nodes, sources=sources)
-        assert digest(state) == defined(state, 256)
+        assert digest(state) == defined(state, 64)
         again = decoder.decode(canonical(state))
         backwards = msgspec.structs.replace(again, nodes=dict(reversed(again.nodes.items())))
         assert digest(backwards) == digest(again) == digest(state)
@@ -146,7 +146,7 @@ def test_entries_can_not_pass_from_one_map_to_another(inline_max):
 
 def test_threads_that_ask_at_once_get_the_right_answer():
     states = [wide(300 + 10 * n) for n in range(4)]
-    expected = [defined(state, 256) for state in states]
+    expected = [defined(state, 64) for state in states]
     wrong = []
 
     def ask(number: int) -> None:

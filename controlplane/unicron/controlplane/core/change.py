@@ -2,7 +2,7 @@
 
 from itertools import compress, islice
 from operator import is_not
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from unicron.controlplane.core.state import (
 from unicron.events import NodeId, Sequence, TaskId, WorkerId
 
 V = TypeVar("V")
+#: Maps up to this size are compared entry by entry.
+_FEW: Final = 64
 replace = msgspec.structs.replace
 
 
@@ -35,11 +37,11 @@ def changed_keys(before: dict[str, V], after: dict[str, V]) -> list[str]:
     if before is after:
         return []
     size = len(before)
-    if list(before) == list(islice(after, size)):  # as put() leaves it: nothing has moved
+    if size > _FEW and list(before) == list(islice(after, size)):  # as put() leaves it
         found = list(compress(after, map(is_not, after.values(), before.values())))
         return [*found, *islice(after, size, None)]
     found = [key for key, value in after.items() if before.get(key) is not value]
-    return [*found, *(key for key in before if key not in after)]
+    return found + [key for key in before if key not in after]
 
 
 def with_node(state: ClusterState, node: NodeState) -> ClusterState:

@@ -10,19 +10,20 @@ from unicron.controlplane.core.fold_node import cut_off
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.leases import is_awaited, leases
 from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.unsettled import unsettled_nodes, unsettled_tasks, unsettled_workers
 
 
 def deadlines(state: ClusterState) -> dict[str, int]:
     """Key of each open wait -> its limit in milliseconds."""
     waits: dict[str, int] = {}
-    for node in state.nodes.values():
+    for node in unsettled_nodes(state):
         if node.status == "suspected" and not node.confirmed:
             waits[f"confirm:{node.node}:{node.since}"] = limits.CONFIRM_MS
         if node.status in ("healthy", "suspected"):
             key = cut_off(state, node)
             if key and key != node.cut:
                 waits[f"closed:{node.node}:{key}"] = limits.CLOSED_MS
-    for worker in state.workers.values():
+    for worker in unsettled_workers(state):
         if worker.status in ("ordered", "started"):
             waits[f"start:{worker.worker}:{worker.incarnation}"] = limits.START_MS
         if worker.status == "stopping" and not worker.overdue:
@@ -30,7 +31,7 @@ def deadlines(state: ClusterState) -> dict[str, int]:
     for lease in leases(state):
         if is_awaited(lease):
             waits[f"release:{lease.holder.worker}:{lease.holder.incarnation}"] = limits.RELEASE_MS
-    for task in state.tasks.values():
+    for task in unsettled_tasks(state):
         name = f"{task.spec.task}:{task.generation}"
         if task.overdue:
             continue

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_node import closed
+from unicron.controlplane.core.connections import closed
 from unicron.controlplane.core.fold_task import everybody
 from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import ClusterState
@@ -197,8 +197,10 @@ def losses_need_two_signs(at: ClusterState, verdict: Verdict) -> Iterator[str]:
     signs = _signs(at, body.node)
     if len(signs) < 2:
         yield f"{body.node} is given up on {signs or 'no sign'}"
-    present = [n.node for n in at.nodes.values() if n.status in ("healthy", "suspected")]
-    doubtful = [n for n in present if _signs(at, n) not in ([], ["workers closed"])]
+    present = [n for n in at.nodes.values() if n.status in ("healthy", "suspected")]
+    doubtful = [
+        n for n in present if n.status == "suspected" or closed(at, "agent", n.node, n.incarnation)
+    ]
     if 2 * len(doubtful) > len(present):
         yield f"{body.node} is given up while {len(doubtful)} of {len(present)} nodes are in doubt"
 

@@ -20,7 +20,7 @@ from unicron.controlplane.core.change import changed_keys, replace
 from unicron.controlplane.core.state import ClusterState
 
 #: Larger maps are hashed in buckets.
-INLINE_MAX: Final = 256
+INLINE_MAX: Final = 64
 _BUCKETS: Final = 256
 _SIZE: Final = hashlib.sha256().digest_size
 _MAPS: Final = tuple(

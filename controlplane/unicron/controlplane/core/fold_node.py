@@ -12,7 +12,9 @@ from unicron.controlplane.core.change import (
     with_node,
     with_worker,
 )
-from unicron.controlplane.core.state import Cause, ClusterState, NodeState, WorkerState
+from unicron.controlplane.core.connections import client_name, closed, is_open
+from unicron.controlplane.core.state import Cause, ClusterState, NodeState
+from unicron.controlplane.core.unsettled import count_present, cut_off_agents, workers_on
 from unicron.events import (
     AgentStarted,
     AgentStopped,
@@ -34,11 +36,6 @@ from unicron.events import (
 
 #: How the reason of a loss begins: such a node is well again once its agent starts anew.
 LOST = "lost: "
-
-
-def client_name(kind: str, name: str, incarnation: int) -> str:
-    """The name under which a process of ours connects to the log's server."""
-    return f"{kind}/{name}/{incarnation}"
 
 
 def to_node(node: NodeState, status: str, at: Sequence, reason: str = "") -> NodeState:
@@ -216,11 +213,6 @@ def _tasks_on(state: ClusterState, node: NodeId) -> list[TaskId]:
     return sorted({w.task for w in workers_on(state, node)})
 
 
-def workers_on(state: ClusterState, node: NodeId) -> list[WorkerState]:
-    """The node's workers whose process exists or may exist."""
-    return [w for w in state.workers.values() if w.node == node and w.status in tables.ALIVE]
-
-
 # --- Connections --------------------------------------------------------------------------------
 
 
@@ -246,15 +238,12 @@ def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -
 def _in_company(state: ClusterState) -> ClusterState:
     """Once most agents are cut off at the same time it is us or the network. That speaks against
     none of their nodes, also when some are connected again and the others are no longer most."""
-    present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
-    off = [n for n in present if closed(state, "agent", n.node, n.incarnation)]
-    if 2 * len(off) <= len(present):
+    off = cut_off_agents(state)
+    if 2 * len(off) <= count_present(state):
         return state
-    for node in off:
-        client = client_name("agent", node.node, node.incarnation)
-        key = f"-~{_key(state.connections[client])}"
-        state = replace(state, connections=put(state.connections, client, key))
-    return state
+    clients = [client_name("agent", n.node, n.incarnation) for n in off]
+    marked = {client: f"-~{_key(state.connections[client])}" for client in clients}
+    return replace(state, connections={**state.connections, **marked})
 
 
 def _key(known: str) -> str:
@@ -273,17 +262,6 @@ def _is_ours(state: ClusterState, client: str) -> bool:
     return kind == "agent" and (
         source is None or incarnation not in {str(past) for past in source.past}
     )
-
-
-def is_open(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
-    """Has the process a connection? Neither open nor closed: it has not connected yet."""
-    known = state.connections.get(client_name(kind, name, incarnation), "")
-    return known != "" and not known.startswith("-")
-
-
-def closed(state: ClusterState, kind: str, name: str, incarnation: int) -> bool:
-    """Did the process's newest connection close?"""
-    return state.connections.get(client_name(kind, name, incarnation), "").startswith("-")
 
 
 def cut_off(state: ClusterState, node: NodeState) -> str:

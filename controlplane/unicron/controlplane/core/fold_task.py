@@ -21,6 +21,7 @@ from unicron.controlplane.core.state import (
     TaskState,
     WorkerState,
 )
+from unicron.controlplane.core.unsettled import workers_of
 from unicron.events import (
     Generation,
     GenerationClosed,
@@ -75,18 +76,14 @@ def generation_closed(
 def awaited(state: ClusterState, task: TaskState) -> tuple[WorkerId, ...]:
     """Workers whose answer the closed generation still waits for: members, joiners and others of
     the task that may hold its state, as far as they are alive and have not answered. Sorted."""
-    name = task.spec.task
     involved = {m.worker: m.incarnation for m in task.members}
     involved |= {m.worker: m.incarnation for m in task.target}
     return tuple(
-        sorted(
-            worker.worker
-            for worker in state.workers.values()
-            if worker.task == name
-            and worker.status in ("prepared", "member")
-            and (worker.joined or involved.get(worker.worker) == worker.incarnation)
-            and not answer_of(task, worker)
-        )
+        worker.worker
+        for worker in workers_of(state, task.spec.task)
+        if worker.status in ("prepared", "member")
+        and (worker.joined or involved.get(worker.worker) == worker.incarnation)
+        and not answer_of(task, worker)
     )
 
 

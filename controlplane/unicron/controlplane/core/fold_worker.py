@@ -13,10 +13,11 @@ from unicron.controlplane.core.change import (
     with_task,
     with_worker,
 )
-from unicron.controlplane.core.fold_node import client_name, closed
+from unicron.controlplane.core.connections import client_name, closed
 from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import Cause, ClusterState, Failure, WorkerState
 from unicron.controlplane.core.supply import devices, usable
+from unicron.controlplane.core.unsettled import workers_of, workers_on
 from unicron.events import (
     ExceptionReported,
     Incarnation,
@@ -114,9 +115,9 @@ def prepared(
         return state
     digest = f"{body.spec_digest} threads={body.threads} {body.torch} {body.megatron}"
     worker = replace(worker, begun=True, spec_digest=digest)
-    for other in sorted(state.workers.values(), key=lambda w: w.worker):
+    for other in workers_of(state, worker.task):
         holds = other.joined and other.status in ("prepared", "member")
-        if holds and other.task == worker.task and other.spec_digest != digest:
+        if holds and other.spec_digest != digest:
             return _refused(state, at, worker, other)
     return with_worker(state, to_status(worker, "prepared"))
 
@@ -124,9 +125,8 @@ def prepared(
 def refuse_others(state: ClusterState, at: Sequence, holder: WorkerState) -> ClusterState:
     """The first of a task hold its training state: whoever waits with other software can't join
     them any more. See formation.first for who comes first."""
-    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
-        waits = worker.task == holder.task and worker.status == "prepared"
-        if waits and worker.spec_digest != holder.spec_digest:
+    for worker in workers_of(state, holder.task):
+        if worker.status == "prepared" and worker.spec_digest != holder.spec_digest:
             state = _refused(state, at, worker, holder)
     return state
 
@@ -294,8 +294,8 @@ def _is_the_task(state: ClusterState, worker: WorkerState, signature: str, times
         return ""
     if any(
         f.signature == signature
-        for w in state.workers.values()
-        if w.task == worker.task and w.node != worker.node
+        for w in workers_of(state, worker.task)
+        if w.node != worker.node
         for f in w.failures
     ):
         return "and on other nodes too"
@@ -323,7 +323,7 @@ def _has_elsewhere(state: ClusterState, worker: WorkerState) -> bool:
         and not n.sick
         and not closed(state, "agent", n.node, n.incarnation)  # it may be gone already
     ]
-    here = [w for w in state.workers.values() if w.node == worker.node and w.status in tables.ALIVE]
+    here = workers_on(state, worker.node)
     tasks = [state.tasks[name] for name in {worker.task, *(w.task for w in here if w.joined)}]
     needed = [max(1, t.spec.min_devices) for t in tasks if t.phase not in tables.ENDED]
     return sum(others) >= max(needed, default=1)

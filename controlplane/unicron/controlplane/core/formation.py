@@ -12,6 +12,7 @@ from unicron.controlplane.core.fold_task import answer_of
 from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import Answer, ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import fitting, slot_workers
+from unicron.controlplane.core.unsettled import workers_of
 from unicron.events import NodeId, OrderedMember, WorkerId, node_of
 from unicron.events.gradient_tree import assign
 
@@ -45,9 +46,9 @@ def holders(state: ClusterState, task: TaskState) -> list[tuple[WorkerId, int]]:
     ranks = {m.worker: m.rank for m in task.members} | {m.worker: m.rank for m in task.target}
     taken: set[int] = set()
     found = []
-    for _, worker in sorted(state.workers.items()):
+    for worker in workers_of(state, task.spec.task):
         answer = answer_of(task, worker)
-        if worker.task != task.spec.task or answer is None or answer.iteration < 0:
+        if answer is None or answer.iteration < 0:
             continue
         if worker.status in ("member", "prepared"):
             rank = ranks.get(worker.worker, len(ranks))
@@ -186,8 +187,10 @@ def planned(state: ClusterState, task: TaskState) -> Formation | None:
     task waits for who leaves. If nobody stays, rank 0 does until the joiners have the state.
     """
     members = {m.worker: m.rank for m in task.members}
-    software = {state.workers[name].spec_digest for name in members}
     wanted = slot_workers(task)
+    if members.keys() == {*wanted}:
+        return None  # almost always
+    software = {state.workers[name].spec_digest for name in members}
     joiners: list[WorkerState] = []
     waits = False
     for name in fitting(state, task):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from unicron.controlplane.core import tables
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import wants
-from unicron.events import NodeId, TaskId
+from unicron.controlplane.core.unsettled import owners_of, unsettled_workers, workers_of
+from unicron.events import TaskId
 
 
 class Lease(NamedTuple):
@@ -25,23 +26,14 @@ def leases(state: ClusterState) -> tuple[Lease, ...]:
     """All devices that a task waits for another one to release, in the order of their workers."""
     if len(state.tasks) < 2:
         return ()
-    given = owners(state)
+    workers = unsettled_workers(state)
+    given = owners_of(state, ((w.node, w.device) for w in workers))
     found = []
-    for worker in state.workers.values():
+    for worker in workers:
         to = given.get((worker.node, worker.device))
         if to is not None and to != worker.task and worker.status in tables.ALIVE:
             found.append(Lease(worker, to))
-    return tuple(found)
-
-
-def owners(state: ClusterState) -> dict[tuple[NodeId, int], TaskId]:
-    """Device -> the task that the plan in force gives it to."""
-    return {
-        slot: task.spec.task
-        for task in state.tasks.values()
-        if task.allocation is not None
-        for slot in task.allocation.slots
-    }
+    return tuple(sorted(found, key=lambda lease: lease.holder.worker))
 
 
 def is_awaited(lease: Lease) -> bool:
@@ -57,9 +49,8 @@ def can_go(state: ClusterState, task: TaskState, worker: WorkerState) -> bool:
         return True
     return any(
         other.worker != worker.worker
-        and other.task == worker.task
         and other.joined
         and other.status in ("prepared", "member")
         and wants(task, other)
-        for other in state.workers.values()
+        for other in workers_of(state, worker.task)
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.core.unsettled import unsettled_tasks, unsettled_workers
 from unicron.events import Sequence
 
 
@@ -23,12 +24,12 @@ class OpenOrder:
 def open_orders(state: ClusterState) -> tuple[OpenOrder, ...]:
     """All unconfirmed orders, oldest first."""
     orders = []
-    for task in state.tasks.values():
+    for task in unsettled_tasks(state):
         if task.phase == "closed" and awaited(state, task):
             orders.append(OpenOrder(task.close, "task", task.spec.task))
         if task.phase == "ordered":
             orders.append(OpenOrder(task.order, "task", task.spec.task))
-    for worker in state.workers.values():
+    for worker in unsettled_workers(state):
         if worker.status == "ordered":
             orders.append(OpenOrder(worker.order, "node", worker.node))
         if worker.status == "stopping":

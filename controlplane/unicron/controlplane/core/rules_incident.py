@@ -1,17 +1,18 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.fold_node import (
-    LOST,
-    closed,
-    closed_with_most,
-    cut_off,
-    is_open,
-    workers_on,
-)
+from unicron.controlplane.core.connections import closed, is_open
+from unicron.controlplane.core.fold_node import LOST, closed_with_most, cut_off
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
-from unicron.controlplane.core.supply import slot_workers
+from unicron.controlplane.core.supply import WORKING, slot_workers
+from unicron.controlplane.core.unsettled import (
+    count_present,
+    open_incidents,
+    unsettled_nodes,
+    workers_of,
+    workers_on,
+)
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     IncidentEscalated,
@@ -32,9 +33,9 @@ def confirm_loss(state: ClusterState) -> Verdict | None:
     act on none; and connections that closed together with most agents' never count without
     silence.
     """
-    present = [n for n in state.nodes.values() if n.status in ("healthy", "suspected")]
+    present = [n for n in unsettled_nodes(state) if n.status in WORKING]
     doubtful = [n for n in present if _agent_closed(state, n) or n.status == "suspected"]
-    if 2 * len(doubtful) > len(present):
+    if not doubtful or 2 * len(doubtful) > count_present(state):
         return None
     for node in sorted(doubtful, key=lambda n: n.node):
         found = _second_path(state, node)
@@ -67,11 +68,13 @@ def _agent_closed(state: ClusterState, node: NodeState) -> bool:
 
 def _incident_of(state: ClusterState, node: NodeState) -> IncidentId | None:
     """The open incident that the node's failure is part of, if there is one."""
-    for incident in _open(state):
+    incidents = open_incidents(state)
+    for incident in incidents:
         if incident.node == node.node:
             return incident.incident
-    for incident in _open(state):
-        if any(w.node == node.node and w.task == incident.task for w in state.workers.values()):
+    for incident in incidents:
+        task = incident.task
+        if task is not None and any(w.node == node.node for w in workers_of(state, task)):
             return incident.incident
     return None
 
@@ -111,7 +114,7 @@ def _escalate(incident: IncidentState, cause: Cause) -> Verdict:
 
 def isolate(state: ClusterState) -> Verdict | None:
     """SEV1: the node takes no part until it returns, whichever incident its failure belongs to."""
-    for node in sorted(state.nodes.values(), key=lambda n: n.node):
+    for node in sorted(unsettled_nodes(state), key=lambda n: n.node):
         if node.status == "lost" and node.reason.startswith(LOST):
             reason = node.reason
         elif node.sick and node.status not in ("isolated", "lost"):
@@ -125,13 +128,9 @@ def isolate(state: ClusterState) -> Verdict | None:
     return None
 
 
-def _open(state: ClusterState) -> list[IncidentState]:
-    return sorted((i for i in state.incidents.values() if not i.resolved), key=lambda i: i.opened)
-
-
 def admit(state: ClusterState) -> Verdict | None:
     """A node that joined or came back may be planned with."""
-    for node in sorted(state.nodes.values(), key=lambda n: n.node):
+    for node in sorted(unsettled_nodes(state), key=lambda n: n.node):
         if node.status in ("joining", "returning") and not node.sick:
             body = NodeAdmitted(node=node.node, incarnation=node.incarnation)
             return Verdict(body=body, cause=(node.since,))
@@ -141,7 +140,7 @@ def admit(state: ClusterState) -> Verdict | None:
 def resolve(state: ClusterState) -> Verdict | None:
     """An incident is over when its task trains again with all devices it is meant to have, or
     when the task has ended; one without a task when nothing more is to be done about it."""
-    for incident in _open(state):
+    for incident in open_incidents(state):
         task = state.tasks.get(incident.task) if incident.task is not None else None
         if task is None:
             outcome = f"{incident.node or 'nothing'} was not in use by any task"

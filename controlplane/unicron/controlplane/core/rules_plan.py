@@ -2,9 +2,8 @@
 
 from collections import Counter
 
-from unicron.controlplane.core import limits
+from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_task import in_transition
-from unicron.controlplane.core.leases import owners
 from unicron.controlplane.core.problem import (
     active,
     allocations_of,
@@ -14,6 +13,7 @@ from unicron.controlplane.core.problem import (
 )
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.supply import fits, is_lame
+from unicron.controlplane.core.unsettled import owners_of, unsettled_tasks
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import Allocation, PlanDecided, PlanDropped, PlanRequested
 from unicron.planner.check import check
@@ -27,9 +27,10 @@ from unicron.planner.sources import transfers
 def adopt_local(state: ClusterState) -> Verdict | None:
     """A task whose allocation names a device that can't be used: shrink or park only that task.
     Survivors never wait for a solver."""
-    hit = [t for t in active(state) if is_lame(state, t)]
+    hit = [t for t in unsettled_tasks(state) if t.phase not in tables.ENDED and is_lame(state, t)]
     if not hit:
         return None
+    hit.sort(key=lambda t: t.submitted)
     problem = problem_of(state)
     plan = local_plan(problem)
     names = {t.spec.task for t in hit}
@@ -65,7 +66,7 @@ def _devices(count: int) -> str:
 
 def _whose(state: ClusterState, allocation: Allocation) -> str:
     """From which tasks its devices come, where they come from any: ``, 2 from bert``."""
-    given = owners(state)
+    given = owners_of(state, allocation.slots)
     donors = Counter(given[s] for s in allocation.slots if s in given)
     del donors[allocation.task]
     return "".join(f", {count} from {task}" for task, count in sorted(donors.items()))

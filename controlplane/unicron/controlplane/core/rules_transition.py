@@ -5,6 +5,7 @@ from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.core.fold_task import awaited
 from unicron.controlplane.core.rules_worker import stop_order
 from unicron.controlplane.core.state import ClusterState, TaskState
+from unicron.controlplane.core.unsettled import unsettled_tasks
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Generation,
@@ -19,7 +20,7 @@ from unicron.events import (
 
 def _tasks(state: ClusterState, *phases: str) -> list[TaskState]:
     """Tasks in one of the phases; who has waited longest comes first."""
-    found = [t for t in state.tasks.values() if t.phase in phases]
+    found = [t for t in unsettled_tasks(state) if t.phase in phases]
     return sorted(found, key=lambda t: (t.since, t.submitted)) if len(found) > 1 else found
 
 

@@ -3,9 +3,10 @@
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.fold_task import in_transition
-from unicron.controlplane.core.leases import can_go, owners
+from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import fits, slot_workers, usable, wants
+from unicron.controlplane.core.unsettled import owners_of, unsettled_tasks, unsettled_workers
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     Incarnation,
@@ -19,7 +20,7 @@ from unicron.events import (
 
 def start(state: ClusterState) -> Verdict | None:
     """A slot of an allocation whose device is free and whose worker isn't there: start it."""
-    for task in sorted(state.tasks.values(), key=lambda t: t.submitted):
+    for task in sorted(unsettled_tasks(state), key=lambda t: t.submitted):
         if task.phase in tables.ENDED or task.allocation is None or task.finished:
             continue
         for node, device in task.allocation.slots:
@@ -62,7 +63,7 @@ def _start(
 def renew(state: ClusterState) -> Verdict | None:
     """Orders of an earlier term that their agent hasn't confirmed are given again: an agent that
     has heard of this term refuses older ones. Repeating an order does nothing twice."""
-    waiting = [w for w in state.workers.values() if w.status in ("ordered", "stopping")]
+    waiting = [w for w in unsettled_workers(state) if w.status in ("ordered", "stopping")]
     for worker in sorted(waiting, key=lambda w: w.worker):
         task = state.tasks[worker.task]
         if not worker.begun and worker.order < state.term:
@@ -85,7 +86,7 @@ def renew(state: ClusterState) -> Verdict | None:
 
 def stop(state: ClusterState) -> Verdict | None:
     """A process that no allocation wants, that is stuck, or whose task has ended."""
-    for worker in sorted(state.workers.values(), key=lambda w: w.worker):
+    for worker in sorted(unsettled_workers(state), key=lambda w: w.worker):
         if worker.status not in ("ordered", "started", "prepared", "member", "failed"):
             continue
         if not usable(state, worker.node) and not _reachable(state, worker):
@@ -112,7 +113,8 @@ def _stop(state: ClusterState, worker: WorkerState) -> Verdict | None:
     elif well_placed or (_involved(task, worker) and not _in_the_way(state, task, worker)):
         return None
     elif not wants(task, worker):
-        to = owners(state).get((worker.node, worker.device))
+        slot = (worker.node, worker.device)
+        to = owners_of(state, [slot]).get(slot)
         reason = f"the plan gives it to {to}" if to else "the plan no longer gives it to the task"
         grace = limits.STOP_GRACE_MS
     else:
@@ -142,11 +144,8 @@ def _in_the_way(state: ClusterState, task: TaskState, worker: WorkerState) -> bo
         return False
     if slot_workers(task) and not can_go(state, task, worker):
         return False
-    return any(
-        wants(other, worker)
-        for other in state.tasks.values()
-        if other.spec.task != task.spec.task and other.phase not in tables.ENDED
-    )
+    slot = (worker.node, worker.device)
+    return owners_of(state, [slot]).get(slot, worker.task) != worker.task
 
 
 def _involved(task: TaskState, worker: WorkerState) -> bool:

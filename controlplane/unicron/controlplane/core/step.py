@@ -6,6 +6,7 @@ at the rest only keeps this cheap enough for every event of a production cluster
 
 from typing import Final, NamedTuple, TypeVar
 
+from unicron.controlplane.core.change import changed_keys
 from unicron.controlplane.core.state import (
     ClusterState,
     IncidentState,
@@ -68,9 +69,8 @@ def step_between(before: ClusterState, after: ClusterState, recorded: Recorded) 
 
 
 def _changed(before: dict[str, V], after: dict[str, V]) -> list[tuple[V | None, V]]:
-    if before is after:
-        return []
-    return [(before.get(k), value) for k, value in after.items() if before.get(k) is not value]
+    changed = changed_keys(before, after)
+    return [(before.get(key), after[key]) for key in changed if key in after]
 
 
 def parts_changed(step: Step, but: frozenset[str]) -> list[str]:

@@ -6,13 +6,13 @@ from unicron.controlplane.core import limits
 from unicron.controlplane.core.state import ClusterState, NodeState, TaskState, WorkerState
 from unicron.events import NodeId, WorkerId, worker_id
 
-_WORKING: Final = ("healthy", "suspected")
+WORKING: Final = ("healthy", "suspected")
 
 
 def usable(state: ClusterState, node: str) -> bool:
     """May the node carry work?"""
     found = state.nodes.get(node)
-    return found is not None and found.status in _WORKING
+    return found is not None and found.status in WORKING
 
 
 def devices(node: NodeState) -> tuple[int, ...]:
@@ -29,7 +29,7 @@ def fits(state: ClusterState, node: NodeId, device: int) -> bool:
     found = state.nodes.get(node)
     return (
         found is not None
-        and found.status in _WORKING
+        and found.status in WORKING
         and 0 <= device < _offered(found)
         and device not in found.given_up
     )

@@ -14,12 +14,18 @@ from unicron.controlplane.core.fold_task import awaited, is_parked
 from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import ClusterState, TaskState, WorkerState
 from unicron.controlplane.core.supply import slot_workers, usable
+from unicron.controlplane.core.unsettled import (
+    open_incidents,
+    unsettled_nodes,
+    unsettled_tasks,
+    unsettled_workers,
+)
 from unicron.events import WorkerId
 
 
 def no_node_is_forgotten(state: ClusterState) -> Iterator[str]:
     """No node waits to be admitted or isolated."""
-    for node in state.nodes.values():
+    for node in unsettled_nodes(state):
         if node.status in ("joining", "returning"):
             yield f"{node.node} is {node.status} and nobody admits it"
         if node.status == "lost" and node.reason.startswith(LOST):
@@ -36,7 +42,7 @@ def no_evidence_waits(state: ClusterState) -> Iterator[str]:
 
 def no_incident_stays_open(state: ClusterState) -> Iterator[str]:
     """An incident that is open belongs to a task that goes on."""
-    for incident in state.incidents.values():
+    for incident in open_incidents(state):
         task = state.tasks.get(incident.task) if incident.task is not None else None
         if not incident.resolved and (task is None or task.phase in tables.ENDED):
             yield f"{incident.incident} has no end"
@@ -54,7 +60,7 @@ def no_task_waits_without_a_limit(state: ClusterState) -> Iterator[str]:
     until a device comes."""
     keys = deadlines(state)
     planning = _is_planning(state, keys)
-    for task in state.tasks.values():
+    for task in unsettled_tasks(state):
         if task.phase not in tables.ENDED and (why := _waits_in_vain(state, task, keys, planning)):
             yield f"task {task.spec.task} is {task.phase} and {why}"
 
@@ -76,7 +82,7 @@ def no_worker_is_left_over(state: ClusterState) -> Iterator[str]:
     are beyond reach."""
     left = [
         w
-        for w in state.workers.values()
+        for w in unsettled_workers(state)
         if w.status not in ("exited", "lost") and state.tasks[w.task].phase in tables.ENDED
     ]
     keys = deadlines(state) if left else {}

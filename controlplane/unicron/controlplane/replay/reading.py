@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from unicron import events as ev
 from unicron.controlplane.core import tables
-from unicron.controlplane.core.fold_node import client_name, closed, is_open
+from unicron.controlplane.core.connections import client_name, closed, is_open
 from unicron.controlplane.core.state import ClusterState, IncidentState, TaskState, WorkerState
 from unicron.controlplane.replay.folding import Folding
 from unicron.controlplane.replay.links import Linker
