@@ -153,7 +153,8 @@ class Demo:
                 f"workers ready: tasks {self.spec.task} and {self.light.task} train at DP "
                 f"{START_DEVICES} each, {self.spec.micro_batches} micro-batches an iteration; "
                 f"{self.light.task} weighs a quarter, and sleeps before each of them to leave "
-                f"the cores to {self.spec.task}"
+                f"the cores to {self.spec.task}; their devices share cores, so plans go by what is "
+                "assumed of devices, not by how long iterations are measured to take"
             )
             beside.append(asyncio.create_task(self._watch(cluster)))
             for fault in self.options.faults:

@@ -3,7 +3,7 @@
 `accelerators` has the devices, `model` the models, `training` how they are trained and laid out,
 `memory` and `steptime` the two answers, `layouts` the best of them for every number of devices,
 `measured` what replaces them once steps were timed. `published` and `fit` hold the model to what
-others measured. `guess` is the shorter model that the control plane's recorded plans rest on.
+others measured. `guess` is the shorter model that the control plane's plans begin with.
 
 Tables are read when they are first asked for; importing this reads nothing.
 """
