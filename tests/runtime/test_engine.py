@@ -98,6 +98,34 @@ async def test_it_leads_and_decides_up_to_the_start_of_all_workers():
     assert world.planner.asked >= 1
 
 
+async def test_a_request_about_a_state_that_is_not_known_is_answered_and_asked_again():
+    """As of one that began from a snapshot without it."""
+    world = _World()
+    forgotten = []
+
+    def forget(state: ClusterState, recorded: ev.Recorded) -> None:
+        body = recorded.envelope.body if recorded.envelope is not None else None
+        if isinstance(body, ev.PlanRequested) and not forgotten:
+            forgotten.append(recorded.seq)
+            world.engine._follower.problems.clear()
+
+    world.engine = Engine(
+        MemoryLog(world.stream), world.bus, instance="a", solver=world.planner, on_event=forget
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.engine.run)
+        await world.begin()
+        await world.until(_ordered)
+        group.cancel_scope.cancel()
+    bodies = [r.envelope.body for r in world.stream.entries]
+    first, second = (b for b in bodies if isinstance(b, ev.PlanSolved))
+    assert forgotten == [first.request]
+    assert "began after the request" in first.error
+    assert (second.error, len(second.problem_digest)) == ("", 64)
+    (dropped,) = (b for b in bodies if isinstance(b, ev.PlanDropped))
+    assert (dropped.request, dropped.reason) == (first.request, first.error)
+
+
 async def test_a_name_is_taken_once():
     world = _World()
     async with anyio.create_task_group() as group:

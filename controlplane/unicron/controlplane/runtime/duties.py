@@ -29,7 +29,6 @@ from unicron.events import (
     UnicronError,
 )
 from unicron.planner.problem import PlanProblem
-from unicron.planner.problem import digest as problem_digest
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +37,8 @@ _TICK_S = 0.05
 STOPPED_MS = 1000
 #: Decisions in a row that left everything as it was: a bug of ours, not to be repeated for ever.
 _VOID_MAX = 20
+#: Who begins from a snapshot may not know the state that an open request is about.
+_UNKNOWN = "this instance began after the request, and doesn't know the state that it is about"
 
 
 class EngineStuck(UnicronError):
@@ -179,10 +180,14 @@ class Duties:
             moved = self._follower.moved
             problems = self._follower.problems
             request = self._state.plan.request
-            if not request or self._state.plan.answer or request not in problems:
+            if not request or self._state.plan.answer:
                 await moved.wait()
                 continue
-            answer = await self._solve(request, problems[request])
+            problem = problems.get(request)
+            if problem is None:
+                answer = _unanswered(request, _UNKNOWN, None)
+            else:
+                answer = await self._solve(request, problem)
             await self._writer.write(
                 answer,
                 cause=(request,),
@@ -193,24 +198,14 @@ class Duties:
 
     async def _solve(self, request: Sequence, problem: PlanProblem) -> PlanSolved:
         start = self._clock.monotonic_ns()
-        digested = problem_digest(problem)
         try:
             plan, explanation = await self._solver.solve(problem)
         except SolverFailed as error:
             log.warning("no plan for #%d: %s", request, error)
-            return PlanSolved(
-                request=request,
-                problem_digest=digested,
-                source="cpsat",
-                value=0,
-                waf_milli=0,
-                allocations=(),
-                error=str(error),
-                took_ms=self._since_ms(start),
-            )
+            return _unanswered(request, str(error), self._since_ms(start))
         return PlanSolved(
             request=request,
-            problem_digest=digested,
+            problem_digest=plan.problem_digest,
             source=plan.source,
             value=plan.value_gflops_milli,
             waf_milli=plan.waf_milli,
@@ -222,6 +217,20 @@ class Duties:
 
     def _since_ms(self, start_ns: int) -> int:
         return (self._clock.monotonic_ns() - start_ns) // 1_000_000
+
+
+def _unanswered(request: Sequence, why: str, took_ms: int | None) -> PlanSolved:
+    """There is no plan: it is asked for once more, or left at the local answer."""
+    return PlanSolved(
+        request=request,
+        problem_digest="",
+        source="",
+        value=0,
+        waf_milli=0,
+        allocations=(),
+        error=why,
+        took_ms=took_ms,
+    )
 
 
 def configured(planning: Planning, by: str) -> ClusterConfigured:
