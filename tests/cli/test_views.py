@@ -73,7 +73,7 @@ def test_what_was_measured_stands_beside_what_is_assumed(cli, measured, tmp_path
     assert f"312 ms on 4 cpu devices (7.8 ms assumed), measured by #{seq}" in told
     assert "transitions  cost 1.20 s, the newest first" in told
     assert "are made with what is assumed" not in told
-    assert "an iteration takes gpt 312 ms on 4 cpu devices, give or take 4.0 ms" in told
+    assert "an iteration takes gpt 312 ms on 4 cpu devices, give or take 4 ms" in told
     task = json.loads(cli("status", "--log", "measured.ndjson", "--json").stdout)["tasks"][0]
     assert (task["step_us"], task["assumed_step_us"]) == (312_400, 7887)
 

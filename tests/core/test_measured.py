@@ -217,7 +217,7 @@ def test_each_size_that_was_measured_has_its_own_time():
     after = throughputs(story, BERT)
     assert after[4] == pytest.approx(before[4], abs=1)
     assert after[2] == pytest.approx(before[2] / 4, abs=1)
-    assert after[8] < before[8]  # between what both say
+    assert before[6] / 4 < after[6] < before[6]  # between what both say
 
 
 def test_an_old_figure_counts_for_less_and_then_for_nothing():
@@ -225,6 +225,7 @@ def test_an_old_figure_counts_for_less_and_then_for_nothing():
     story = two()
     day_us = 24 * 3600 * 10**6
     measure(story, GPT, factor=1.0)
+    assumed_only = throughputs(story, BERT)
     measure(story, BERT, step_us=day_us, iteration=0)
     fresh = throughputs(story, BERT)
     known = task(story, BERT)
@@ -239,13 +240,8 @@ def test_an_old_figure_counts_for_less_and_then_for_nothing():
         }
 
     assert at(1) == fresh
-    assert at(2) == {
-        o.layout.dp: o.throughput_gflops for o in options_of(OTHER_AT_8, "cpu", ev.Planning())
-    }
+    assert at(2) == assumed_only
     assert fresh[4] < at(2)[4]
-
-
-OTHER_AT_8 = replace(OTHER, max_devices=8)
 
 
 def test_transitions_cost_what_they_were_seen_to_once_there_are_enough():
@@ -298,6 +294,17 @@ def test_small_differences_call_for_none(factor, calls):
     assert bool(story.state.plan.wanted) is calls
 
 
+def test_a_plan_says_with_which_numbers_it_was_made():
+    story = two()
+    measure(story, GPT, factor=2.0, transition_ms=70)
+    measure(story, BERT, factor=5.0)
+    (plan,) = (body for body in story.settle() if isinstance(body, ev.PlanDecided))
+    assert plan.explanation == (
+        "gpt, as measured: iterations take 15.7 ms on 4 cpu devices (7.8 ms assumed)",
+        "bert, as measured: iterations take 39.4 ms on 4 cpu devices (7.8 ms assumed)",
+    )
+
+
 def test_figures_that_do_not_count_call_for_none():
     story = two()
     planning = replace(story.state.planning, measured_step_times=False)
@@ -337,8 +344,9 @@ def test_no_opinion_makes_a_problem_that_cannot_be_solved(steps, weight, transit
     problem = problem_of(state)
     validate(problem)
     for demand, known in zip(problem.tasks, state.tasks.values(), strict=True):
-        sizes = [o.layout for o in options_of(known.spec, "cpu", ev.Planning())]
-        assert [o.layout for o in demand.options] == sizes
+        offered = {o.layout for o in options_of(known.spec, "cpu", ev.Planning())}
+        assert {o.layout.dp for o in demand.options} >= {1, 2, 3, 4}
+        assert {o.layout for o in demand.options} <= offered
     assert len(dynamic_plan(problem).assignments) == 2
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.figures import figures_of
 from unicron.controlplane.core.fold_task import in_transition
 from unicron.controlplane.core.problem import (
     active,
@@ -108,7 +109,7 @@ def take_answer(state: ClusterState) -> Verdict | None:
         value=plan.value,
         waf_milli=plan.waf_milli,
         reason="; ".join(_say(state, a) for a in plan.answered),
-        explanation=plan.explanation,
+        explanation=(*plan.explanation, *figures_of(state)),
     )
     return Verdict(body=body, cause=cause, incident=incident)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from unicron import events as ev
-from unicron.controlplane.core.figures import span
+from unicron.controlplane.replay.units import duration
 from unicron.events import AnyEvent
 
 _SIGNALS: Final = {
@@ -99,13 +99,12 @@ def _stalled(body: ev.TaskStalled) -> str:
 
 def _measured(body: ev.TaskMeasured) -> str:
     devices = body.tensor_parallel * body.pipeline_parallel * body.data_parallel
-    text = (
-        f"an iteration takes {body.task} {span(body.step_us)} on "
-        f"{_count(devices, f'{body.device_kind} device')}, give or take {span(body.spread_us)}"
-    )
+    on, spread = _count(devices, f"{body.device_kind} device"), duration(body.spread_us // 1000)
+    step = duration(body.step_us // 1000)
+    text = f"an iteration takes {body.task} {step} on {on}, give or take {spread}"
     if body.transition_ms is None:
         return text
-    return f"{text}; the last transition cost it {span(1000 * body.transition_ms)}"
+    return f"{text}; the last transition cost it {duration(body.transition_ms)}"
 
 
 def _slow(body: ev.WorkerSlow) -> str:
