@@ -70,6 +70,7 @@ LINES = {
     "the planner's next answer is lost": ("the planner's next answer is lost", 1),
     "the planner's next answer is wrong": ("the planner's next answer is wrong", 1),
     "the planner dies at its next answer": ("the planner dies at its next answer", 1),
+    "tenant lab may hold 1 device": ("an operator asks to let tenant lab hold 1 device", 1),
     "gpt is submitted once more": ("an operator asks to run gpt once more", 1),
 }
 

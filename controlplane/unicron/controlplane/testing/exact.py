@@ -16,6 +16,7 @@ from unicron.events import (
     Envelope,
     Incarnation,
     NodeId,
+    Quota,
     Recorded,
     Source,
     TaskId,
@@ -253,6 +254,16 @@ def _submit_again(sim: Simulation, fault: Fault) -> str:
     )
 
 
+def _quota(sim: Simulation, fault: Fault) -> str:
+    """`target`: the tenant; `pick`: how many devices of all kinds its tasks may hold."""
+    planning = sim.state.planning
+    others = [q for q in planning.quotas if q.tenant != fault.target]
+    quota = Quota(tenant=fault.target, max_devices=fault.pick)
+    asked = msgspec.structs.replace(planning, quotas=(*others, quota))
+    what = f"let tenant {fault.target} hold {fault.pick} device{'' if fault.pick == 1 else 's'}"
+    return _ask(sim, what, lambda engine: engine.configure(asked, by="operator"))
+
+
 KINDS: Final[dict[str, Callable[[Scripted, Fault], str]]] = {
     **faults.KINDS,
     "signal": faults.on_worker(_signal),
@@ -271,4 +282,5 @@ KINDS: Final[dict[str, Callable[[Scripted, Fault], str]]] = {
     "kill-control": _kill_control,
     "planner": _planner,
     "submit-again": _submit_again,
+    "quota": _quota,
 }

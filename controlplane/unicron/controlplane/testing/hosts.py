@@ -48,15 +48,17 @@ class World(TraineeWorld, Protocol):
 
 
 class Host:
-    """One machine. `skew_ns`: how much its wall clock is ahead."""
+    """One machine. `kind`: of its devices; `skew_ns`: how much its wall clock is ahead."""
 
-    def __init__(self, world: World, name: NodeId, devices: int, *, skew_ns: int = 0) -> None:
+    def __init__(
+        self, world: World, name: NodeId, devices: int, *, kind: str = "cpu", skew_ns: int = 0
+    ) -> None:
         self._world = world
         self._loop = asyncio.get_running_loop()
         self._pids = 100
         self._beats = 0
         self._announced = False
-        self.name, self.devices, self.skew_ns = name, devices, skew_ns
+        self.name, self.devices, self.kind, self.skew_ns = name, devices, kind, skew_ns
         self.store_port = 0
         self._disk = Disk()
         self.mended_s = 0.0
@@ -104,7 +106,7 @@ class Host:
                 address="127.0.0.1",
                 store_port=self.store_port,
                 devices=self.devices,
-                device_kind="cpu",
+                device_kind=self.kind,
             )
         )
         self._beat(incarnation)

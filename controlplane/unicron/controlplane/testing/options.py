@@ -30,11 +30,12 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A node and when it begins."""
+    """A node, the kind of its devices, and when it begins."""
 
     name: str
     devices: int
     at_ms: int = 0
+    kind: str = "cpu"
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,6 +93,8 @@ def task_spec(
     weight_milli: int = 1000,
     min_devices: int = 1,
     max_devices: int = 8,
+    tenant: str = "",
+    device_kinds: tuple[str, ...] = (),
 ) -> TaskSpec:
     """A small GPT; in a simulation nothing of the model matters but its name."""
     return TaskSpec(
@@ -110,4 +113,6 @@ def task_spec(
         weight_milli=weight_milli,
         min_devices=min_devices,
         max_devices=max_devices,
+        tenant=tenant,
+        device_kinds=device_kinds,
     )

@@ -109,7 +109,11 @@ def _node(draft: _Draft, v: dict[str, Any]) -> None:
     _within(v["number"], NODE_DEVICES_MAX, "a node", "devices")
     _within(len(draft.nodes) + 1, _NODES_MAX, "a scenario", "nodes")
     draft.names.nodes[v["new"]] = v["number"]
-    draft.nodes.append(NodeOptions(name=v["new"], devices=v["number"], at_ms=v["time"] or 0))
+    draft.nodes.append(
+        NodeOptions(
+            name=v["new"], devices=v["number"], at_ms=v["time"] or 0, kind=v["kind"] or "cpu"
+        )
+    )
 
 
 def _nodes(draft: _Draft, v: dict[str, Any]) -> None:
@@ -123,7 +127,7 @@ def _nodes(draft: _Draft, v: dict[str, Any]) -> None:
     _within(len(draft.nodes) + many, _NODES_MAX, "a scenario", "nodes")
     for number in range(int(first[2]), int(last[2]) + 1):
         name = draft.names.new(f"{first[1]}{number}")
-        _node(draft, {"new": name, "number": v["number"], "time": 0})
+        _node(draft, {"new": name, "number": v["number"], "time": 0, "kind": v["kind"]})
 
 
 def _task(draft: _Draft, v: dict[str, Any]) -> None:
@@ -137,6 +141,8 @@ def _task(draft: _Draft, v: dict[str, Any]) -> None:
         min_devices=1 if v["number3"] is None else v["number3"],
         max_devices=8 if v["number4"] is None else v["number4"],
         weight_milli=10 * (100 if v["number5"] is None else v["number5"]),
+        tenant=v["tenant"] or "",
+        device_kinds=() if v["kind"] is None else (v["kind"],),
     )
     draft.names.tasks.append(v["new"])
     draft.tasks.append(Submission(spec=spec, at_ms=v["time"] or _SUBMIT_MS))
@@ -187,19 +193,22 @@ def _setting(template: str, about: str, put: _Put) -> tuple[Form, _Put]:
 #: All that is declared or set.
 SETTINGS: Final[tuple[tuple[Form, _Put], ...]] = (
     _setting(
-        "node {new} with {number} device(s)[ from {time}]",
-        "A node; its agent starts at that time, at 0 if none is given.",
+        "node {new} with {number} device(s)[ of kind {kind}][ from {time}]",
+        "A node; its agent starts at that time, at 0 if none is given. Its devices are of kind "
+        "`cpu`.",
         _node,
     ),
     _setting(
-        "nodes {new} to {new2} with {number} device(s) each", "Several, as in n1 to n4.", _nodes
+        "nodes {new} to {new2} with {number} device(s) each[ of kind {kind}]",
+        "Several, as in n1 to n4.",
+        _nodes,
     ),
     _setting(
         "task {new} of {number} iterations, {number2} micro-batches"
         "[, at least {number3} device(s)][, at most {number4} device(s)]"
-        "[, weight {number5} percent][, from {time}]",
+        "[, weight {number5} percent][, of tenant {tenant}][, of kind {kind}][, from {time}]",
         "A task that is submitted at that time, or at 0.6 s. Without more it wants 1 to "
-        "8 devices and weighs 100 percent.",
+        "8 devices of any one kind and weighs 100 percent.",
         _task,
     ),
     _setting(

@@ -253,8 +253,8 @@ class Scripted(Simulation):
 
     # --- What is left to chance elsewhere -----------------------------------------------------
 
-    def add_host(self, name: str, devices: int) -> Host:
-        host = super().add_host(name, devices)
+    def add_host(self, name: str, devices: int, kind: str = "cpu") -> Host:
+        host = super().add_host(name, devices, kind)
         host.skew_ns = self._scenario.ahead_ms.get(name, 0) * 1_000_000
         return host
 

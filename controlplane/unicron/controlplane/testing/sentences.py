@@ -307,6 +307,11 @@ SENTENCES: Final[tuple[tuple[Form, Make], ...]] = (
     _sentence("the planner's next answer is wrong", "No check may let it pass.", _mood("wrong")),
     _sentence("the planner dies at its next answer", "Its process is killed.", _mood("dead")),
     _sentence(
+        "tenant {tenant} may hold {number} device(s)",
+        "An operator configures that; until then it may hold all.",
+        lambda v: {"kind": "quota", "target": v["tenant"], "pick": v["number"]},
+    ),
+    _sentence(
         "{task} is submitted once more",
         "Under the name that is taken.",
         lambda v: {"kind": "submit-again", "target": v["task"]},

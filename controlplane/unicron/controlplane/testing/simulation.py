@@ -96,7 +96,7 @@ class Simulation:
         """Everything that the options name comes at its time."""
         self._loop.set_exception_handler(self._raised)
         for node in self.options.nodes:
-            host = self.add_host(node.name, node.devices)
+            host = self.add_host(node.name, node.devices, node.kind)
             self.later(node.at_ms, host.start)
         for submission in self.options.tasks:
             self._specs += 1
@@ -228,9 +228,9 @@ class Simulation:
     def later(self, ms: int, call: Callable[[], object]) -> None:
         self._loop.call_later(ms / 1000, call)
 
-    def add_host(self, name: str, devices: int) -> Host:
+    def add_host(self, name: str, devices: int, kind: str = "cpu") -> Host:
         skew_ms = self._rng.randint(-self.options.skew_ms, self.options.skew_ms)
-        host = Host(self, NodeId(name), devices, skew_ns=skew_ms * 1_000_000)
+        host = Host(self, NodeId(name), devices, kind=kind, skew_ns=skew_ms * 1_000_000)
         self.hosts[name] = host
         return host
 
