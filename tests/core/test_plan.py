@@ -132,6 +132,45 @@ def test_an_answer_that_fails_the_check_is_dropped():
     assert story.state.plan.failures == 1
 
 
+def test_an_answer_that_leaves_out_a_task_is_dropped():
+    story = asking()
+    story.answer(allocations=())
+    dropped = of(story.settle(), ev.PlanDropped)
+    assert "task-missing" in dropped.reason
+
+
+def test_a_floor_that_cannot_be_met_does_not_keep_a_plan_from_being_applied():
+    """Which floors are given up is worked out from the sizes: the log doesn't name them."""
+    story = Unsolved()
+    story.join("n1")
+    story.submit(replace(SPEC, min_gflops=10**6))
+    story.settle()
+    plan = dynamic_plan(problem_of(story.state))
+    assert plan.relaxed == ("gpt",)
+    story.answer()
+    decided = of(story.settle(), ev.PlanDecided)
+    assert decided.reason == "gpt grows from 0 to 2 devices"
+    assert task(story).phase == "running"
+
+
+def test_a_smaller_quota_takes_devices_and_another_tenant_gets_them():
+    story = Story()
+    for name in ("n1", "n2"):
+        story.join(name)
+    story.submit(replace(SPEC, weight_milli=5000, tenant="lab"))
+    story.submit(replace(OTHER, tenant="house"))
+    story.settle()
+    assert [len(task(story, name).allocation.slots) for name in ("gpt", "bert")] == [3, 1]
+    quota = ev.Planning(quotas=(ev.Quota(tenant="lab", max_devices=1),))
+    story.decide_input(ev.ClusterConfigured(planning=quota, by="anna", digest=""))
+    made = story.settle()
+    assert of(made, ev.PlanRequested).reason == "anna has configured the cluster"
+    decided = of(made, ev.PlanDecided)
+    assert decided.reason == (
+        "bert grows from 1 to 3 devices, 2 from gpt; gpt shrinks from 3 to 1 device"
+    )
+
+
 def test_an_answer_is_stale_once_a_node_has_joined():
     story = asking()
     story.join("n2")

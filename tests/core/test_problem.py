@@ -9,7 +9,7 @@ from tests.core.test_plan import OTHER, allocate
 from unicron import events as ev
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
-from unicron.controlplane.core.offers import options_of, worthwhile_of
+from unicron.controlplane.core.offers import options_of, state_bytes_of, worthwhile_of
 from unicron.controlplane.core.problem import (
     active,
     allocation_of,
@@ -17,8 +17,10 @@ from unicron.controlplane.core.problem import (
     problem_of,
 )
 from unicron.planner.best import best_plan
+from unicron.planner.local import local_plan
 from unicron.planner.plan import Assignment
-from unicron.planner.problem import Layout, Slot
+from unicron.planner.problem import Layout, Slot, TenantQuota
+from unicron.planner.validation import validate
 
 
 def join(story, node, *, devices=2, kind="cpu", rack=""):
@@ -166,3 +168,99 @@ def test_nothing_comes_back_as_nothing():
     assert (there.tensor_parallel, there.pipeline_parallel, there.data_parallel) == (1, 1, 0)
     assert there.slots == ()
     assert assignment_of(there, "") == parked
+
+
+# --- What is asked for besides sizes --------------------------------------------------------------
+
+
+def two_kinds(*nodes):
+    """A story with these nodes of two devices, of a kind each."""
+    story = Story()
+    for name, kind in nodes:
+        join(story, name, kind=kind)
+        story.decide_input(ev.NodeAdmitted(node=name, incarnation=1))
+    return story
+
+
+def demands(story):
+    return {t.task: t for t in problem_of(story.state).tasks}
+
+
+def test_what_a_task_asks_for_is_asked_of_the_planner():
+    story = two_kinds(("n1", "h100"))
+    asked = {"priority": 3, "tenant": "lab", "min_gflops": 70, "avoid": (ev.NodeId("n1"),)}
+    story.submit(replace(SPEC, **asked))
+    demand = demands(story)["gpt"]
+    assert {name: getattr(demand, name) for name in asked} == asked
+    assert demand.state_bytes == state_bytes_of(SPEC)
+    assert demand.state_bytes > 12 * 4 * 12 * 64**2  # Adam's, of four layers
+
+
+def test_a_task_may_run_on_every_kind_there_is_and_on_those_alone_that_it_names():
+    story = two_kinds(("n1", "a100"), ("n2", "h100"))
+    story.submit()
+    story.submit(replace(OTHER, device_kinds=("h100", "b200")))
+    found = {name: {o.kind for o in demand.options} for name, demand in demands(story).items()}
+    assert found == {"gpt": {"a100", "h100"}, "bert": {"h100"}}
+
+
+def test_the_kind_it_runs_on_is_told_and_what_it_makes_there_though_the_last_such_node_is_lost():
+    story = running()
+    join(story, "n3", kind="h100")
+    story.decide_input(ev.NodeAdmitted(node="n3", incarnation=1))
+    for name in ("n1", "n2"):
+        node = replace(story.state.nodes[name], status="lost")
+        story.state = replace(story.state, nodes={**story.state.nodes, name: node})
+    (demand,) = problem_of(story.state).tasks
+    assert (demand.current_kind, demand.current) == ("cpu", Layout(tp=1, pp=1, dp=4))
+    assert {o.kind for o in demand.options} == {"cpu", "h100"}
+    assert local_plan(problem_of(story.state)).relaxed == ("gpt",)
+
+
+def test_a_task_whose_devices_are_of_two_kinds_is_moved_to_one():
+    """As it may be in a log of an older version, or when a node came back with other devices."""
+    story = running()
+    other = replace(story.state.nodes["n2"], device_kind="t4")
+    story.state = replace(story.state, nodes={**story.state.nodes, "n2": other})
+    problem = problem_of(story.state)
+    assert problem.tasks[0].current_kind == "cpu"  # the lower name of two as many
+    (given,) = best_plan(problem).assignments
+    assert given.kind in ("cpu", "t4")
+    assert {s.node for s in given.slots} in ({"n1"}, {"n2"})
+
+
+def test_what_is_configured_is_part_of_it():
+    story = two_kinds(("n1", "a100"), ("n2", "cpu"))
+    story.submit()
+    before = problem_of(story.state)
+    assert (before.quotas, before.node_mtbf_ms, before.repair_ms) == ((), 0, 0)
+    assert (before.expected_run_ms, before.link_bytes_per_s) == (86_400_000, 1_000_000_000)
+    planning = ev.Planning(
+        quotas=(ev.Quota(tenant="lab", max_devices=3, kind="a100"),),
+        devices=(ev.DeviceSpeed(kind="a100", gflops=7, link_bytes_per_s=500),),
+        node_mtbf_ms=10_000_000,
+        repair_ms=9_000,
+    )
+    story.state = replace(story.state, planning=planning)
+    after = problem_of(story.state)
+    assert after.quotas == (TenantQuota(tenant="lab", max_devices=3, kind="a100"),)
+    assert (after.node_mtbf_ms, after.repair_ms, after.expected_run_ms) == (10**7, 9000, 5 * 10**6)
+    assert after.link_bytes_per_s == 500  # the slowest there is
+    validate(after)
+    speeds = [
+        {o.kind: o.throughput_gflops for o in p.tasks[0].options if o.layout.dp == 1}
+        for p in (before, after)
+    ]
+    assert speeds[1]["a100"] == 7 < speeds[0]["a100"]
+    assert speeds[1]["cpu"] == speeds[0]["cpu"]
+    faster = replace(planning, link_bytes_per_s=4_000)
+    assert problem_of(replace(story.state, planning=faster)).link_bytes_per_s == 4_000
+
+
+def test_a_quota_of_a_kind_needs_no_task_to_name_its_kinds():
+    """Every option names one."""
+    story = two_kinds(("n1", "a100"), ("n2", "h100"))
+    story.submit(replace(SPEC, tenant="lab"))
+    quota = ev.Quota(tenant="lab", max_devices=1, kind="h100")
+    story.state = replace(story.state, planning=ev.Planning(quotas=(quota,)))
+    validate(problem_of(story.state))

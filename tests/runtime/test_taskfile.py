@@ -39,6 +39,18 @@ def test_toml_and_json_say_the_same(tmp_path):
     assert spec.model.hidden_size == 64
 
 
+def test_what_a_task_may_ask_for_besides_sizes(tmp_path):
+    asked = """priority = 5
+tenant = "lab"
+device_kinds = ["h100", "h200"]
+min_gflops = 40_000
+avoid = ["n7"]
+[model]"""
+    (spec,) = read_tasks(_write(tmp_path, TOML.replace("[model]", asked)))
+    assert (spec.priority, spec.tenant, spec.min_gflops) == (5, "lab", 40_000)
+    assert (spec.device_kinds, spec.avoid) == (("h100", "h200"), ("n7",))
+
+
 def test_what_we_write_ourselves_is_read_back(tmp_path):
     text = msgspec.json.encode(SPEC).decode()
     assert read_tasks(_write(tmp_path, text, "t.json")) == (SPEC,)
@@ -57,6 +69,10 @@ def test_what_we_write_ourselves_is_read_back(tmp_path):
         (("vocab_size = 256", "vocab_size = 128"), "E-TASK-FILE", "256"),
         (("[model]", "min_devices = 9\n[model]"), "E-TASK-FILE", "max_devices"),
         (("iterations = 10", "iterations = "), "E-TASK-FILE", "not TOML"),
+        (("[model]", "priorty = 5\n[model]"), "E-UNKNOWN-KEY", "did you mean priority?"),
+        (("[model]", "device_kind = 'h100'\n[model]"), "E-UNKNOWN-KEY", "mean device_kinds?"),
+        (("[model]", "min_gflops = -5\n[model]"), "E-TASK-FILE", "min_gflops is -5"),
+        (("[model]", "avoid = ['n1', 'n1']\n[model]"), "E-TASK-FILE", "name each once"),
     ],
 )
 def test_a_slip_is_named(tmp_path, change, code, says):

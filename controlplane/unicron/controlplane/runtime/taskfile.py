@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from unicron.controlplane.core.admission import fault_of
 from unicron.controlplane.runtime.strictfile import read_strictly
-from unicron.events import ConfigError, TaskSpec
+from unicron.events import ConfigError, Planning, TaskSpec
 
 _CODE = "E-TASK-FILE"
 
@@ -41,6 +42,8 @@ def _refuse_nonsense(path: Path, spec: TaskSpec) -> None:
     for name, holds, wanted in rules:
         if not holds:
             raise ConfigError(f"{path}: {name} doesn't fit", fix=f"give {wanted}", code=_CODE)
+    if fault := fault_of(spec, Planning()):
+        raise ConfigError(f"{path}: the task can't be run", why=fault, code=_CODE)
 
 
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
