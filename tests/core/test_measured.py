@@ -279,7 +279,7 @@ def test_a_task_that_turns_out_far_slower_than_others_calls_for_a_plan():
     assert decide(story.state) is None  # nobody to compare it with
     measure(story, BERT, factor=5.0)
     assert story.state.plan.reason == (
-        "iterations of bert take 150 % longer than was planned with, beside other tasks"
+        "iterations of bert take 250 % of what was planned with, beside other tasks"
     )
     assert "PlanDecided" in [type(body).__name__ for body in story.settle()]
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from unicron.controlplane.core import fold, fold_limit, fold_task, formation
 from unicron.controlplane.core.change import with_task, with_worker
+from unicron.controlplane.runtime import stopwatch
 from unicron.controlplane.runtime.resend import Resender
 from unicron.controlplane.testing import scenario, scripted, simulation
 from unicron.controlplane.testing.seeds import options_of
@@ -82,3 +83,17 @@ def test_nobody_is_refused_when_the_first_hold_the_state(monkeypatch):
 def test_those_start_together_who_run_different_software(monkeypatch):
     monkeypatch.setattr(formation, "_of_one_software", lambda state, names: list(names))
     assert told((10, 16)) == {"members_run_one_software"}
+
+
+def test_times_that_are_too_short(monkeypatch):
+    take = stopwatch._take
+
+    def counts_too_many(course, commit):
+        begun = replace(course.begun, iteration=2 * course.begun.iteration - commit.iteration)
+        course.begun = begun
+        take(course, commit)
+
+    monkeypatch.setattr(stopwatch, "_take", counts_too_many)
+    (path,) = SCENARIOS.glob("M-01-*.txt")
+    report = scripted.run(scenario.parse(path.read_text(encoding="utf-8"), str(path)))
+    assert {v.invariant for v in report.outcome.violations} == {"no_time_is_too_short"}

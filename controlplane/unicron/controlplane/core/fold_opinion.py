@@ -56,8 +56,7 @@ def measured(state: ClusterState, at: Sequence, body: TaskMeasured) -> ClusterSt
     percent = _apart(after, task, new, body.device_kind)
     if percent is None:
         return after
-    what = f"{percent - 100} % longer" if percent > 100 else f"{100 - percent} % less long"
-    why = f"iterations of {body.task} take {what} than was planned with, beside other tasks"
+    why = f"iterations of {body.task} take {percent} % of what was planned with, beside other tasks"
     return want_plan(after, at, why)
 
 

@@ -1,4 +1,4 @@
-"""False alarms: what the control plane thinks, compared with how things are.
+"""False opinions: what the control plane thinks, compared with how things are.
 
 Nobody can know from the log that a node which was declared lost was well; the simulator can. It
 looks only where a mistake would be one: the network is not so late that silence is no wonder, and
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from unicron.controlplane.core import fold_task
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.testing.network import Weather
-from unicron.events import DeadlinePassed, NodeLost, Recorded, TaskStalled, WorkerId
+from unicron.events import DeadlinePassed, NodeLost, Recorded, TaskMeasured, TaskStalled, WorkerId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,8 @@ _MEMORY_S: Final = 10.0
 _LOOK_MS: Final = 250
 _LATE_MS_MAX: Final = 500
 _LOSS_PERMILLE_MAX: Final = 5
+#: Beats that are late make a time shorter or longer; not by more, in calm weather.
+_SHORT_PERCENT: Final = 75
 
 
 class Truth:
@@ -64,6 +66,13 @@ class Truth:
                     continue
                 if self._trains_well(trainee) and self._was_well(trainee.node):
                     yield "no_innocent_is_blamed", f"{worker} is well: {body.evidence}"
+        if isinstance(body, TaskMeasured):
+            spec = before.tasks[body.task].spec
+            share = -(-spec.micro_batches // body.data_parallel)
+            least_us = share * self._sim.pace.usual_us(100)
+            if body.step_us < least_us * _SHORT_PERCENT // 100:
+                words = f"{body.step_us} us of {body.task}, which needs {least_us}"
+                yield "no_time_is_too_short", words
 
     def _limits_passed_for_nothing(
         self, key: str, before: ClusterState
