@@ -63,6 +63,8 @@ async def test_the_training_step_raises(world: World, reference: Reference) -> N
     assert isinstance(report, ExceptionReported)
     assert report.kind == "software"
     assert "InjectedError" in report.message
+    assert report.traceback.startswith("Traceback (most recent call last):")
+    assert "InjectedError" in report.traceback
 
 
 async def test_a_loss_is_not_a_number(world: World, reference: Reference) -> None:

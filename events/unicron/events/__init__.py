@@ -78,6 +78,7 @@ from unicron.events.union import AnyDecision, AnyEvent, AnyFact
 from unicron.events.upcast import Upcasters
 from unicron.events.worker import (
     ExceptionReported,
+    LongText,
     PeerErrorReported,
     WorkerExited,
     WorkerPrepared,
@@ -205,5 +206,6 @@ __all__ = [  # noqa: RUF022 - grouped for the reader, not sorted
     "LogMismatch",
     "LogTooOld",
     "LogUnreachable",
+    "LongText",
     "UnicronError",
 ]

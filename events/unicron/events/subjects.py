@@ -6,6 +6,7 @@
 ``unicron-order.<cluster>.<kind>.<name>``    durable decisions, republished by the server
 ``unicron-beat.<cluster>.<node>``            heartbeats with progress, never stored
 ``unicron-ask.<cluster>.<task>``             a shim or agent asks for the current order again
+``unicron-text.<cluster>.<node>.<sha256>.<part>``  what is too long for the log; own stream
 """
 
 import functools
@@ -41,6 +42,21 @@ def lease_bucket(cluster: str) -> str:
 def snapshot_bucket(cluster: str) -> str:
     """Name of the object store with snapshots of the cluster's state."""
     return f"UNICRON_{cluster}_snapshots"
+
+
+def text_stream(cluster: str) -> str:
+    """Name of the stream with what is too long for the log."""
+    return f"TEXTS_UNICRON_{cluster}"
+
+
+def text_tree(cluster: str) -> str:
+    """What that stream stores."""
+    return f"unicron-text.{cluster}.>"
+
+
+def text(cluster: str, node: NodeId, sha256: str, part: int) -> str:
+    """Where one part of a text of that digest lies, counted from 0."""
+    return f"unicron-text.{cluster}.{node}.{sha256}.{part}"
 
 
 def stream_subjects(cluster: str) -> list[str]:

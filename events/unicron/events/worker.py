@@ -1,6 +1,6 @@
 """Worker processes: orders to start and stop them, and what became of them."""
 
-from unicron.events.base import Decision, Fact
+from unicron.events.base import Decision, Fact, Part
 from unicron.events.ids import Generation, Incarnation, NodeId, TaskId, WorkerId
 from unicron.events.task import TaskSpec
 
@@ -99,8 +99,17 @@ class PeerErrorReported(Fact, frozen=True, kw_only=True, tag="worker.peer_error.
     error: str
 
 
+class LongText(Part, frozen=True, kw_only=True):
+    """A text that was too long for the log. The whole of it lies beside the log, for people, under
+    the sha256 of its `size` bytes (UTF-8); for how long is the operator's choice."""
+
+    sha256: str
+    size: int
+
+
 class ExceptionReported(Fact, frozen=True, kw_only=True, tag="worker.exception.v1"):
-    """The training step raised. `kind` is the key of the severity table."""
+    """The training step raised. `kind` is the key of the severity table. `whole`: of a traceback
+    that was cut."""
 
     task: TaskId
     worker: WorkerId
@@ -110,6 +119,8 @@ class ExceptionReported(Fact, frozen=True, kw_only=True, tag="worker.exception.v
     phase: str
     kind: str
     message: str
+    traceback: str = ""
+    whole: LongText | None = None
 
 
 class WorkerSlow(Decision, frozen=True, kw_only=True, tag="worker.slow.v1"):

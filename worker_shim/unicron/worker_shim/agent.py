@@ -33,6 +33,7 @@ from unicron.worker_shim.forkprotocol import DEFAULT_GRACE_S, Exited
 from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.keeper import Keeper, KeeperOptions
 from unicron.worker_shim.leftovers import Leftovers
+from unicron.worker_shim.longtext import LongTexts
 from unicron.worker_shim.preload import MODES
 from unicron.worker_shim.process import die_with_parent
 from unicron.worker_shim.spool import SUFFIX, SpoolFile
@@ -82,6 +83,7 @@ class Agent:
             self._transport.publish,
             self._leftovers,
         )
+        self._texts = LongTexts(self._folder, self._store_text)
         self._announced_port = 0
         self._stop = asyncio.Event()
         self._declared_lost = False
@@ -99,6 +101,7 @@ class Agent:
                 if await self._bring_up():
                     tasks.append(group.create_task(self._keeper.run(), name="keeper"))
                     tasks.append(group.create_task(self._beat(), name="beat"))
+                    tasks.append(group.create_task(self._texts.run(), name="texts"))
                     await self._stop.wait()
             except UnicronError as error:
                 print(f"agent {self._node}: {error}", file=sys.stderr)
@@ -188,6 +191,10 @@ class Agent:
                     store_port=self._keeper.store_port,
                 )
             )
+
+    async def _store_text(self, sha256: str, part: int, data: bytes) -> str:
+        subject = subjects.text(self._options.workers.cluster, self._node, sha256, part)
+        return await self._transport.put(subject, data)
 
     async def _beat(self) -> None:
         subject = subjects.beat(self._options.workers.cluster, self._node)

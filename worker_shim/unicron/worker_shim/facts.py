@@ -1,5 +1,7 @@
 """What a worker tells the log, said once: who speaks is the same in every fact."""
 
+import os
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -7,6 +9,7 @@ from unicron.events.ids import Generation
 from unicron.events.member import MemberCommitted, MemberFinished, MemberQuiesced, MemberReady
 from unicron.events.union import AnyFact
 from unicron.events.worker import ExceptionReported, PeerErrorReported, WorkerPrepared
+from unicron.worker_shim import longtext
 from unicron.worker_shim.evidence import cut
 from unicron.worker_shim.launch import WorkerLaunch
 
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from unicron.worker_shim.megatron.trainer import Trainer
 
 _TEXT_MAX = 500
+#: Of a traceback that the log holds. Of longer ones it holds the beginning and the end.
+TRACEBACK_MAX = 4000
 
 
 class Facts:
@@ -25,6 +30,7 @@ class Facts:
         self._task = launch.spec.task
         self._worker = launch.worker
         self._incarnation = launch.incarnation
+        self._folder = os.path.dirname(launch.log_path)
         self._trainer = trainer
         self._publish = publish
 
@@ -128,6 +134,8 @@ class Facts:
 
     def exception(self, generation: Generation, phase: str, error: BaseException) -> None:
         """The training step raised."""
+        text = "".join(traceback.format_exception(error))
+        whole = longtext.keep(self._folder, text) if len(text) > TRACEBACK_MAX else None
         self._publish(
             ExceptionReported(
                 task=self._task,
@@ -138,6 +146,8 @@ class Facts:
                 phase=phase,
                 kind=kind_of(error),
                 message=cut(f"{type(error).__name__}: {error}", _TEXT_MAX),
+                traceback=cut(text, TRACEBACK_MAX),
+                whole=whole,
             )
         )
 

@@ -35,6 +35,8 @@ _LOOK_S = 0.5
 
 # Error code of JetStream's API.
 _MESSAGE_TOO_LARGE = 10054
+# JetStream has one code for all that its store refuses; the text tells what it was.
+_PER_SUBJECT = "maximum messages per subject exceeded"
 
 #: Called with the order's sequence in the log and the order, in the transport's thread.
 OnOrder = Callable[[Sequence, Envelope], None]
@@ -98,6 +100,20 @@ class Transport:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_SEND_LIMIT_S):
                 await client.publish(subject, data)
+
+    async def put(self, subject: str, data: bytes) -> str:
+        """Store one message beside the log, where a subject takes no second one. "" once it is
+        there, or why not."""
+        client = self._client
+        if client is None:
+            return "there is no connection"
+        try:
+            reply = await client.request(subject, data, timeout=_ACK_LIMIT_S)
+            error = _ack_decoder.decode(reply.data).error
+        except Exception as failed:
+            return f"{type(failed).__name__} {failed}".rstrip()
+        is_there = error is None or error.get("description") == _PER_SUBJECT
+        return "" if is_there else f"refused: {error}"
 
     @property
     def is_connected(self) -> bool:

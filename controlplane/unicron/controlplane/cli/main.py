@@ -32,6 +32,9 @@ COMMANDS: Final[dict[str, Command]] = {
     "status": Command(
         f"{_CLI}.status_command:status", "How the cluster stands, or one thing in it."
     ),
+    "traceback": Command(
+        f"{_CLI}.traceback_command:traceback", "What a worker raised, with its whole traceback."
+    ),
     "plan": Command(f"{_CLI}.plan_command:plan", "What to run where, and why: a dry run."),
     "replay": Command(
         f"{_CLI}.replay_command:replay", "Fold a log again; --verify decides again and compares."

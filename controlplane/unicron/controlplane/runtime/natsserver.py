@@ -220,6 +220,7 @@ class NatsServer:
             f"unicron.{self.cluster}.fact.>",
             subjects.beat(self.cluster, NodeId(">")),
             subjects.ask(self.cluster, TaskId(">")),
+            subjects.text_tree(self.cluster),
         )
         subscribe = (subjects.order_tree(self.cluster), "_INBOX.>")
         snapshots = f"OBJ_{subjects.snapshot_bucket(self.cluster)}"
@@ -228,6 +229,7 @@ class NatsServer:
             read += [
                 f"$JS.API.STREAM.INFO.{stream}",
                 f"$JS.API.STREAM.MSG.GET.{stream}",
+            f"$JS.API.STREAM.MSG.GET.{subjects.text_stream(self.cluster)}",
                 f"$JS.API.CONSUMER.CREATE.{stream}.>",
                 f"$JS.API.CONSUMER.DELETE.{stream}.*",
                 f"$JS.FC.{stream}.>",

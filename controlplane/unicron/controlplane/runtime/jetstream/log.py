@@ -23,8 +23,19 @@ from unicron.controlplane.runtime.jetstream.stream import (
     stream_info,
 )
 from unicron.controlplane.runtime.jetstream.tail import JetStreamTail
+from unicron.controlplane.runtime.jetstream.texts import ensure_texts, read_text
 from unicron.controlplane.runtime.outcomes import Accepted, Conflict, Outcome, Unknown
-from unicron.events import LogBroken, LogError, LogMismatch, Recorded, Sequence, record, subjects
+from unicron.events import (
+    LogBroken,
+    LogError,
+    LogMismatch,
+    LongText,
+    NodeId,
+    Recorded,
+    Sequence,
+    record,
+    subjects,
+)
 
 # "wrong last sequence"; with several replicas half of the losers get the second one.
 _FENCED = (10071, 10164)
@@ -106,6 +117,8 @@ class JetStreamLog:
         info = await ensure_stream(connection, cluster, create=create, replicas=replicas)
         if birth is not None and info.birth != birth:
             raise _born_anew(cluster, birth, info.birth)
+        if create:
+            await ensure_texts(connection, cluster, replicas=info.config.num_replicas)
         return cls(connection, cluster, info, attempt_s=attempt_s, limit_s=limit_s)
 
     @classmethod
@@ -239,6 +252,10 @@ class JetStreamLog:
             return None
         data = base64.b64decode(message.data)
         return record(message.seq, message.subject, data, nanoseconds(message.time))
+
+    async def text(self, node: NodeId, text: LongText) -> str | None:
+        """A text of that node that is too long for the log; None if it isn't beside it."""
+        return await read_text(self.connection, self._cluster, node, text)
 
     async def last_seq(self) -> Sequence:
         return Sequence((await stream_info(self.connection, self._cluster)).state.last_seq)
