@@ -176,6 +176,29 @@ def wrong_opinion(world: World) -> None:
         )
 
 
+def measured(world: World) -> None:
+    """The monitor says what an iteration takes a task, right or wrong by any factor."""
+    running = [t for t in world.state.tasks.values() if t.phase == "running"]
+    if not running:
+        return
+    task, rng = world.rng.choice(running), world.rng
+    world.input(
+        ev.TaskMeasured(
+            task=task.spec.task,
+            generation=task.generation,
+            tensor_parallel=1,
+            pipeline_parallel=1,
+            data_parallel=len(task.members),
+            device_kind="cpu",
+            iteration=rng.randint(0, task.spec.iterations),
+            step_us=rng.choice([1, 10_000, 20_000, 2**50, rng.randint(1, 10**9)]),
+            spread_us=0,
+            samples=rng.randint(1, 9),
+            transition_ms=rng.choice([None, 0, 200, 2**60]),
+        )
+    )
+
+
 def limit_passes(world: World) -> None:
     world.pass_limit()
 
@@ -240,6 +263,7 @@ WEIGHTS = {
     repeat_fact: 6,
     store_dies: 1,
     wrong_opinion: 3,
+    measured: 4,
     limit_passes: 4,
     solver_fails: 3,
     leader_changes: 2,

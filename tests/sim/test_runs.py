@@ -54,7 +54,8 @@ def test_nothing_was_left_out(results):
         *("overtaken", "void", "repeated", "unknown", "keeps", "step forward", "transfer"),
         *("planned", "after a fault", "IncidentEscalated", "NodeIsolated", "NodeReturned"),
         "released",
-        *("TaskFailed", "TaskCompleted", "TaskStalled", "WorkerSlow", "PlanDropped"),
+        *("TaskFailed", "TaskCompleted", "TaskStalled", "TaskMeasured", "WorkerSlow"),
+        "PlanDropped",
         *("DeadlinePassed", "NodeLost", "NodeRecovered", "LeadershipTaken", "StoreBound"),
     }
     assert {name for name in wanted if not marks.get(name)} == set()
