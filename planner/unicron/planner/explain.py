@@ -133,11 +133,11 @@ def bound_words(bound: Bound) -> str:
         case "quota":
             return f"the quota of {bound.name}: {bound.used} of {bound.limit} devices"
         case "largest":
-            return f"{bound.name} has its largest layout, {bound.limit} devices"
+            return f"{bound.name} has its largest layout, {_devices(bound.limit)}"
         case "floor":
-            return f"{bound.name} may not get fewer than {bound.limit} devices"
+            return f"{bound.name} may not get fewer than {_devices(bound.limit)}"
         case _:
-            return f"{bound.name} is to be emptied, {bound.limit} devices"
+            return f"{bound.name} is to be emptied, {_devices(bound.limit)}"
 
 
 def _bound_words(told: Explanation) -> str:
@@ -166,6 +166,10 @@ def _runner_up_words(other: RunnerUp | None, scale: Scale) -> str:
     below = f", with {', '.join(other.relaxed)} below the minimum" if other.relaxed else ""
     more = "less" if other.loss_milli >= 0 else "more"
     return f"runner-up: {sizes}; worth {scale.full(abs(other.loss_milli))} {more}{below}"
+
+
+def _devices(count: int) -> str:
+    return f"{count} device{'' if count == 1 else 's'}"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -14,6 +14,7 @@ from unicron.controlplane.core.unsettled import (
     workers_on,
 )
 from unicron.controlplane.core.verdict import Verdict
+from unicron.controlplane.core.words import devices
 from unicron.events import (
     IncidentEscalated,
     IncidentId,
@@ -166,4 +167,4 @@ def _outcome(state: ClusterState, task: TaskState) -> str:
         return ""
     if members != {*slot_workers(task)}:
         return ""
-    return f"trains on {len(members)} devices, generation {task.generation}"
+    return f"trains on {devices(len(members))}, generation {task.generation}"

@@ -16,6 +16,7 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.supply import fits, is_lame
 from unicron.controlplane.core.unsettled import owners_of, unsettled_tasks
 from unicron.controlplane.core.verdict import Verdict
+from unicron.controlplane.core.words import devices
 from unicron.events import Allocation, PlanDecided, PlanDropped, PlanRequested
 from unicron.planner.check import check
 from unicron.planner.local import local_plan
@@ -56,13 +57,9 @@ def _say(state: ClusterState, allocation: Allocation) -> str:
     before = len(old.slots) if old is not None else 0
     after = len(allocation.slots)
     if after == before:
-        return f"{allocation.task} keeps its {_devices(after)}"
+        return f"{allocation.task} keeps its {devices(after)}"
     word = "grows" if after > before else "shrinks" if after else "is parked: shrinks"
-    return f"{allocation.task} {word} from {before} to {_devices(after)}{_whose(state, allocation)}"
-
-
-def _devices(count: int) -> str:
-    return f"{count} device{'' if count == 1 else 's'}"
+    return f"{allocation.task} {word} from {before} to {devices(after)}{_whose(state, allocation)}"
 
 
 def _whose(state: ClusterState, allocation: Allocation) -> str:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from unicron.controlplane.core.words import devices
 from unicron.events import TaskId
 from unicron.planner.explain import explain
 from unicron.planner.plan import Assignment, Plan
@@ -24,10 +25,10 @@ class TaskChange(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if not self.after:
-            return f"{self.task} is parked and gives up {len(self.before)} devices"
+            return f"{self.task} is parked and gives up {devices(len(self.before))}"
         if len(self.after) == len(self.before):
             return f"{self.task} moves to other devices"
-        return f"{self.task} goes from {len(self.before)} to {len(self.after)} devices"
+        return f"{self.task} goes from {len(self.before)} to {devices(len(self.after))}"
 
 
 class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
