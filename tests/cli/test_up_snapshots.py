@@ -56,6 +56,29 @@ def test_it_begins_where_it_ended(cli):
     assert leads == "control plane a leads cluster west"
 
 
+def test_its_log_is_replayed_from_its_snapshots_meanwhile(cli):
+    lead(DATA)
+    with subprocess.Popen(DATA, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr.readline().startswith("from the snapshot of #1")
+            assert process.stderr.readline() == "control plane a leads cluster west\n"
+            upto = ("replay", "--verify", "--until", "3", "--log")  # the log tells of readers, too
+            whole = cli.json(*upto, "west")
+            reader = Path("west/reader.url").read_text().strip()
+            newest_one = ("--from-snapshot", "newest")
+            for log in (("west", *newest_one), ("west", "--from-snapshot", newest())):
+                found = cli.json(*upto, *log)
+                assert (found["began"], found["digest"]) == (1, whole["digest"])
+                assert found["chain"] == whole["chain"]
+            none = cli("replay", "--log", reader, "--cluster", "west", *newest_one)
+            assert (none.exit_code, "E-SNAPSHOT" in none.stderr) == (2, True)
+            newest().write_bytes(b"bad")
+            none = cli("replay", "--log", "west", *newest_one)
+            assert (none.exit_code, "E-SNAPSHOT" in none.stderr) == (2, True)
+        finally:
+            process.kill()
+
+
 def test_it_begins_from_the_start_without_a_good_one(cli):
     lead(DATA)
     newest().write_bytes(newest().read_bytes()[:-1])
@@ -158,5 +181,7 @@ def test_another_host_begins_from_the_object_store(cli, address):
     assert first.startswith("from the snapshot of #6,00")
     assert first.endswith("(object store), 0 events after it")
     assert leads == "control plane b leads cluster west"
-    done = cli("replay", "--log", address, "--cluster", "west", "--verify")
-    assert done.exit_code == 0, done.output
+    command = ("replay", "--log", address, "--cluster", "west", "--verify", "--until", "6002")
+    done, found = cli.json(*command), cli.json(*command, "--from-snapshot", "newest")
+    assert 6_000 <= found["began"] <= 6_002
+    assert (found["digest"], found["chain"]) == (done["digest"], done["chain"])

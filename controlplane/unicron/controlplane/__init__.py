@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from unicron.controlplane.core.snapshot import Snapshot, SnapshotUnusable, decode_snapshot
     from unicron.controlplane.core.state import ClusterState
     from unicron.controlplane.embed import (
         ControlPlane,
@@ -47,10 +48,13 @@ __all__ = [
     "ReplayReport",
     "Replayer",
     "Scheduler",
+    "Snapshot",
+    "SnapshotUnusable",
     "Solved",
     "Solver",
     "SolverFailed",
     "TaskChange",
+    "decode_snapshot",
 ]
 
 _ELSEWHERE = {
@@ -62,9 +66,12 @@ _ELSEWHERE = {
     "NotLeading": "runtime.writer",
     "ReplayReport": "replay",
     "Replayer": "replay",
+    "Snapshot": "core.snapshot",
+    "SnapshotUnusable": "core.snapshot",
     "Solved": "runtime.ports",
     "Solver": "runtime.ports",
     "SolverFailed": "runtime.ports",
+    "decode_snapshot": "core.snapshot",
 }
 
 if not TYPE_CHECKING:  # or any name at all would be one for type checkers

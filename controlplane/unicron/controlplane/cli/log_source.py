@@ -25,6 +25,7 @@ from unicron.events import (
 from unicron.events.history_reader import unreadable
 
 if TYPE_CHECKING:  # brings nats and asyncio, which reading a file doesn't need
+    from unicron.controlplane.core.snapshot import Snapshot
     from unicron.controlplane.runtime.jetstream import JetStreamLog
 
 #: How the address of a NATS server begins.
@@ -54,7 +55,7 @@ class OpenLog:
     """A log that is being read: `items` can be gone through once, and each is checked before it
     is handed out. `fold_version`: of the fold that computed the digests among them. `total`: how
     many entries there are, None if only the end tells. `fraction()`: how much has been read, 0 to
-    1; None if nobody can tell."""
+    1; None if nobody can tell. `snapshot`: what the items come after, if they aren't all."""
 
     shown: str
     cluster: str
@@ -63,6 +64,7 @@ class OpenLog:
     items: Iterator[Recorded | StateDigest]
     total: int | None
     fraction: Callable[[], float | None]
+    snapshot: "Snapshot | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +115,18 @@ def address_of(log: str, cluster: str | None) -> Address | None:
 
 
 @contextlib.contextmanager
-def open_log(log: str, cluster: str | None) -> Iterator[OpenLog]:
-    """Read a log piece by piece, so that it need not fit into memory. Raises as read_log() does,
-    as late as when the entry is reached at which the log is broken."""
+def open_log(log: str, cluster: str | None, from_snapshot: str | None = None) -> Iterator[OpenLog]:
+    """Read a log piece by piece, so that it need not fit into memory; what comes after a snapshot,
+    if one is asked for (a file, or "newest"). Raises as read_log() does, as late as when the entry
+    is reached at which the log is broken; and as cli.from_snapshot."""
     if cluster is not None:
         subjects.check_cluster(cluster)
     address = address_of(log, cluster)
     if address is not None:
-        with _open_stream(address) as stream:
+        with _open_stream(address, from_snapshot) as stream:
             yield stream
     else:
-        with _open_file(history_in(log), cluster) as file:
+        with _open_file(history_in(log), cluster, from_snapshot) as file:
             yield file
 
 
@@ -143,7 +146,7 @@ def read_log(log: str, cluster: str | None) -> Log:
 
 
 @contextlib.contextmanager
-def _open_file(path: Path, cluster: str | None) -> Iterator[OpenLog]:
+def _open_file(path: Path, cluster: str | None, from_snapshot: str | None) -> Iterator[OpenLog]:
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(opened(path))
@@ -165,14 +168,22 @@ def _open_file(path: Path, cluster: str | None) -> Iterator[OpenLog]:
                 fix="export the whole log",
                 code="E-LOG-PART",
             )
+        items, snapshot = _of_file(path, reader), None
+        if from_snapshot is not None:
+            from unicron.controlplane.cli.from_snapshot import for_file
+            from unicron.controlplane.replay.folding import behind
+
+            snapshot = for_file(from_snapshot, header.cluster, header.birth)
+            items = behind(snapshot, items)
         yield OpenLog(
             shown=os.fspath(path),
             cluster=header.cluster,
             birth=header.birth,
             fold_version=header.fold_version,
-            items=_of_file(path, reader),
+            items=items,
             total=None,
             fraction=lambda: file.tell() / size if size else None,
+            snapshot=snapshot,
         )
 
 
@@ -189,8 +200,8 @@ def _of_file(path: Path, reader: HistoryReader) -> Iterator[Recorded | StateDige
 
 
 @contextlib.contextmanager
-def _open_stream(address: Address) -> Iterator[OpenLog]:
-    """Everything up to the entry that is the last one now."""
+def _open_stream(address: Address, from_snapshot: str | None) -> Iterator[OpenLog]:
+    """Everything up to the entry that is the last one now, or what comes after the snapshot."""
     from anyio.from_thread import start_blocking_portal
 
     from unicron.controlplane.runtime.jetstream import JetStreamLog
@@ -199,16 +210,21 @@ def _open_stream(address: Address) -> Iterator[OpenLog]:
         connect = functools.partial(JetStreamLog.connect, name="cli/reader", create=False)
         log = portal.call(connect, address.url, address.cluster)
         try:
+            snapshot = None
+            if from_snapshot is not None:
+                from unicron.controlplane.cli.from_snapshot import for_stream
+
+                snapshot = portal.call(for_stream, from_snapshot, log, address.shown)
             last = portal.call(log.last_seq)
             birth = portal.call(log.birth)
-            batches = _batches(log, last)
-            read = 0
+            began = read = snapshot.seq if snapshot is not None else 0
+            batches = _batches(log, began, last)
 
             def items() -> Iterator[Recorded]:
                 nonlocal read
                 while read < last:
                     for recorded in portal.call(anext, batches):
-                        read += 1
+                        read = recorded.seq
                         yield recorded
 
             try:
@@ -219,7 +235,8 @@ def _open_stream(address: Address) -> Iterator[OpenLog]:
                     fold_version=0,
                     items=items(),
                     total=last,
-                    fraction=lambda: read / last if last else None,
+                    fraction=lambda: (read - began) / (last - began) if last > began else None,
+                    snapshot=snapshot,
                 )
             finally:
                 portal.call(batches.aclose)
@@ -227,12 +244,12 @@ def _open_stream(address: Address) -> Iterator[OpenLog]:
             portal.call(log.close)
 
 
-async def _batches(log: "JetStreamLog", last: int) -> AsyncGenerator[list[Recorded]]:
-    """The entries up to `last`, some at a time: each hand-over between threads costs."""
+async def _batches(log: "JetStreamLog", read: int, last: int) -> AsyncGenerator[list[Recorded]]:
+    """The entries after `read` up to `last`, some at a time: each hand-over between threads
+    costs."""
     import anyio
 
-    read = 0
-    tail = log.read(1)
+    tail = log.read(read + 1)
     try:
         while read < last:
             batch: list[Recorded] = []

@@ -28,6 +28,7 @@ class Asked:
     cluster: str | None
     verify: bool
     until: int | None
+    from_snapshot: str | None
     file: str | None
     force: bool
 
@@ -51,6 +52,12 @@ class Replayed:
     "--until", callback=options.sequence, metavar="SEQ", help="Stop there; print the state."
 )
 @click.option(
+    "--from-snapshot",
+    metavar="FILE",
+    help="Begin with this snapshot, or the newest that the control plane keeps (FILE: newest), and "
+    "believe what stands before it.",
+)
+@click.option(
     "--export",
     "file",
     metavar="FILE",
@@ -66,6 +73,8 @@ def replay(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
     With --verify every decision is made again on the state it was made on: what was read then
     (the chain), the state (its digest) and the decision itself must be what the log holds. Exit
     code 1 and the first wrong sequence if not.
+
+    With --from-snapshot what stands before that one is believed: a quick look at a long log.
 
     With --export the log, or its beginning up to --until, is written into a file whole or not at
     all, and read back; --verify then verifies what was written.
@@ -84,6 +93,8 @@ def replay(ctx: click.Context, /, as_json: bool, **given: Any) -> None:
 
 
 def _check(asked: Asked, *, as_json: bool) -> None:
+    if asked.from_snapshot is not None and asked.file is not None:
+        raise click.UsageError("--export writes the whole log: leave out --from-snapshot.")
     if asked.force and asked.file is None:
         raise click.UsageError("--force goes with --export FILE.")
     if asked.file is not None and asked.until is not None:
@@ -102,7 +113,7 @@ def _opened(
     from unicron.controlplane.cli.log_source import open_log
     from unicron.controlplane.cli.progress import watched
 
-    with open_log(asked.log, asked.cluster) as opened:
+    with open_log(asked.log, asked.cluster, asked.from_snapshot) as opened:
         yield opened, watched(what, opened.items, opened.fraction)
 
 
@@ -125,7 +136,7 @@ def _replay(asked: Asked) -> Replayed:
         nonlocal read
         for item in items:
             if isinstance(item, Recorded):
-                read += 1
+                read = item.seq
                 if asked.until is not None and item.seq <= asked.until:
                     told.append(item)
             yield item
@@ -133,14 +144,18 @@ def _replay(asked: Asked) -> Replayed:
     with _opened(asked, "verify" if asked.verify else "replay") as (opened, items):
         everything = counted()
         report, state = replay_once(
-            everything, verify=asked.verify, until=asked.until, fold_version=opened.fold_version
+            everything,
+            verify=asked.verify,
+            until=asked.until,
+            fold_version=opened.fold_version,
+            snapshot=opened.snapshot,
         )
         total = opened.total
         if total is None and report.divergence is None:  # a file is also checked beyond --until
             for _ in everything:
                 pass
-            total = read
-    upto = tuple(told[: report.last_seq])
+            total = max(read, report.began)
+    upto = tuple(told[: report.last_seq - report.began])
     return Replayed(log=opened, report=report, state=state, log_events=total, told=upto)
 
 
@@ -173,7 +188,7 @@ def _as_text(asked: Asked, done: Replayed, written: "Exported | None") -> str:
     if report.divergence is not None:
         lines += [_hung_at(2, "", line) for line in _divergence(report.divergence)]
     lines += ["", *(_hung_at(11, name, text) for name, text in _counts(done))]
-    if asked.until is not None:
+    if asked.until is not None and not done.report.began:  # else what led to it isn't read
         lines += ["", *_state(done)]
     lines += ["", f"next: {_next(log, report)}"]
     return "\n".join(lines)
@@ -206,7 +221,8 @@ def _verdict(log: "OpenLog", report: "ReplayReport") -> tuple[str, str]:
     if report.divergence is not None:
         mark = click.style("x diverges ", fg="red", bold=True)
         return mark, f"at #{number(report.divergence.seq)}: {report.divergence.message}"
-    upto = f"cluster {log.cluster} up to #{number(report.last_seq)}"
+    since = f" from the snapshot of #{number(report.began)}" if report.began else ""
+    upto = f"cluster {log.cluster}{since} up to #{number(report.last_seq)}"
     if report.verified is None:
         return "", f"folded {upto}; nothing was compared"
     mark = click.style("+ holds ", fg="green", bold=True)
@@ -227,9 +243,10 @@ def _divergence(found: "Divergence") -> list[str]:
 
 def _counts(done: Replayed) -> list[tuple[str, str]]:
     log, r = done.log, done.report
+    before = f", {r.unjudged} made before the snapshot" if r.unjudged else ""
     decisions = (
         f"{number(r.inputs)} inputs, {number(r.redecided)} decided again, "
-        f"{number(r.other_versions)} of other versions; "
+        f"{number(r.other_versions)} of other versions{before}; "
         f"{number(r.foreign)} with other events in between"
     )
     total = "" if done.log_events is None else f" of {number(done.log_events)}"
@@ -241,6 +258,8 @@ def _counts(done: Replayed) -> list[tuple[str, str]]:
         ("digest", r.digest),
         ("chain", r.chain),
     ]
+    if r.began:
+        lines.insert(1, ("snapshot", f"#{number(r.began)}; what stands up to it wasn't judged"))
     if r.verified is not None:
         lines.append(("vouched", _vouched(r)))
     if r.duplicates:

@@ -237,13 +237,7 @@ def check_log(head: SnapshotHead, log: LogFacts, where: str) -> None:
         "restore the log from a replica or backup; only if what it lost may be lost, move the "
         f"snapshots ({where}) away and empty the run folders of all nodes"
     )
-    if head.birth != log.birth:
-        raise LogMismatch(
-            f"the log of {log.cluster} is another one than the snapshot of #{head.seq:,} is of",
-            why=f"it was born {log.birth}, and the snapshot's {head.birth}",
-            fix=fix,
-            code="E-LOG-BIRTH",
-        )
+    check_birth(head, log.birth, fix)
     if head.seq > log.last_seq:
         raise LogBroken(
             f"the log of {log.cluster} ends at #{log.last_seq:,}, but the snapshot is of "
@@ -270,4 +264,15 @@ def check_log(head: SnapshotHead, log: LogFacts, where: str) -> None:
             why="it lost its end and went on otherwise, or was changed",
             fix=fix,
             code="E-LOG-CHANGED",
+        )
+
+
+def check_birth(head: SnapshotHead, birth: str, fix: str) -> None:
+    """Nothing if it is of the log that was born so; else LogMismatch, with this to do about it."""
+    if head.birth != birth:
+        raise LogMismatch(
+            f"the log of {head.cluster} is another one than the snapshot of #{head.seq:,} is of",
+            why=f"it was born {birth}, and the snapshot's {head.birth}",
+            fix=fix,
+            code="E-LOG-BIRTH",
         )

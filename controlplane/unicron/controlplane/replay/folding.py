@@ -1,10 +1,11 @@
 """One pass of the fold over a log, with notes on what the fold only counts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from unicron.controlplane.core.fold import fold
+from unicron.controlplane.core.snapshot import Snapshot
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
 from unicron.events import (
@@ -13,6 +14,7 @@ from unicron.events import (
     Recorded,
     Sequence,
     Source,
+    StateDigest,
     UndecodableEvent,
     UnknownEvent,
     extend_chain,
@@ -40,11 +42,12 @@ class Unread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folding:
-    """Folds entries one by one. `chain` and `state` are those after the last one."""
+    """Folds entries one by one, from the first on, or from the one after `snapshot`. `chain` and
+    `state` are those after the last one."""
 
-    def __init__(self) -> None:
-        self.state = ClusterState()
-        self.chain = EMPTY_CHAIN
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.state = snapshot.state if snapshot is not None else ClusterState()
+        self.chain = bytes.fromhex(snapshot.chain) if snapshot is not None else EMPTY_CHAIN
         self.void: list[Sequence] = []
         self.duplicates: list[Sequence] = []
         self.gaps: list[SourceGap] = []
@@ -87,6 +90,39 @@ class Folding:
             self.unread.append(_unread(recorded))
         elif after.gaps > before.gaps:
             self.gaps.append(_gap(before, recorded.seq, recorded.envelope.source))
+
+
+def behind(
+    snapshot: Snapshot, items: Iterable[Recorded | StateDigest]
+) -> Iterator[Recorded | StateDigest]:
+    """What is left of a whole log behind the snapshot. What stands before isn't folded, but held
+    against its chain. LogBroken if it isn't what the snapshot was made of."""
+    chain, seq, rest = EMPTY_CHAIN, 0, iter(items)
+    while seq < snapshot.seq:
+        item = next(rest, None)
+        if item is None:
+            raise LogBroken(
+                f"the log ends at #{seq:,}, but the snapshot is of #{snapshot.seq:,}",
+                first_wrong=seq + 1,
+                why="it has lost its end, or the snapshot is of another one",
+                fix="give the whole log, or leave out the snapshot",
+                code="E-LOG-SHORT",
+            )
+        if isinstance(item, StateDigest):
+            continue
+        if item.seq != seq + 1:
+            raise out_of_order(seq + 1, item.seq)
+        seq = item.seq
+        chain = extend_chain(chain, seq, item.subject, item.data)
+    if chain.hex() != snapshot.chain:
+        raise LogBroken(
+            f"the log up to #{seq:,} isn't what the snapshot was made of",
+            first_wrong=1,
+            why=f"an event in #1 to #{seq:,} was changed, or the snapshot was",
+            fix="leave out the snapshot and verify the whole log",
+            code="E-LOG-CHANGED",
+        )
+    yield from (item for item in rest if item.seq > seq)  # a digest of it isn't compared
 
 
 def out_of_order(expected: int, found: int) -> LogBroken:

@@ -16,6 +16,7 @@ from typing import Final
 
 from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.snapshot import Snapshot
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.core.verdict import LOGIC_VERSION, Verdict
 from unicron.controlplane.replay.divergence import (
@@ -71,11 +72,12 @@ INPUTS: Final[tuple[type[Decision], ...]] = (
 
 class Tally:
     """Counts over the entries that were read. `vouched`: the last entry that a decision's chain
-    covers, all before it included; `digests`: those of the file that were compared."""
+    covers, all before it included; `digests`: those of the file that were compared; `unjudged`:
+    decisions that were made on a state before the snapshot."""
 
     def __init__(self) -> None:
         self.events = self.decisions = self.inputs = self.foreign = 0
-        self.redecided = self.other_versions = self.digests = 0
+        self.redecided = self.other_versions = self.digests = self.unjudged = 0
         self.vouched = 0
 
     def count(self, recorded: Recorded) -> None:
@@ -90,15 +92,21 @@ class Tally:
 
 
 class Judge:
-    """One verification. `fold_version`: of the fold that computed the file's digests."""
+    """One verification. `fold_version`: of the fold that computed the file's digests. What stands
+    up to `snapshot` is believed."""
 
-    def __init__(self, fold_version: int = FOLD_VERSION) -> None:
-        self.folding = Folding()
+    def __init__(self, fold_version: int = FOLD_VERSION, snapshot: Snapshot | None = None) -> None:
+        self.folding = Folding(snapshot)
         self.tally = Tally()
         self._fold_version = fold_version
         self._waiting: deque[Recorded | StateDigest] = deque()  # taken in, not folded yet
         self._control = 0  # last entry of the control tree
         self._terms: dict[int, LeadershipTaken] = {}
+        self._began = snapshot.seq if snapshot is not None else 0
+        if snapshot is not None:
+            self._control = snapshot.control_seq
+            if snapshot.leadership is not None:
+                self._terms[snapshot.state.term] = snapshot.leadership
 
     def first_divergence(self, items: Iterable[Recorded | StateDigest]) -> Divergence | None:
         """Take in all of `items`, or those up to the first difference.
@@ -229,6 +237,9 @@ class Judge:
                 expected=str(leadership.logic_version),
                 actual=str(basis.logic_version),
             )
+        if at < self._began:
+            self.tally.unjudged += 1
+            return None
         return self._basis(seq, basis, state, chain) or self._again(
             seq, envelope, basis, state, leadership
         )

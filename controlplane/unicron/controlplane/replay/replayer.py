@@ -7,15 +7,18 @@ from itertools import takewhile
 import msgspec
 
 from unicron.controlplane.core.digest import digest
+from unicron.controlplane.core.snapshot import Snapshot
 from unicron.controlplane.core.state import FOLD_VERSION, ClusterState
 from unicron.controlplane.replay.divergence import Divergence, ReplayDivergence
-from unicron.controlplane.replay.folding import Folding, SourceGap, Unread, out_of_order
+from unicron.controlplane.replay.folding import Folding, SourceGap, Unread, behind, out_of_order
 from unicron.controlplane.replay.judge import Judge, Tally
 from unicron.events import ConfigError, Recorded, Sequence, StateDigest
 
 
 class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay found. `digest` and `chain` are those after `last_seq`, the last entry folded.
+    What stands up to `began` was taken from a snapshot: nothing of it was judged or counted, and
+    of the `unjudged` decisions after it only that they stand where they may.
 
     `foreign`: decisions with other entries between their `decided_at` and themselves.
     `other_versions`: decisions not decided again because another version of decide() or of the
@@ -38,6 +41,8 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
     unread: tuple[Unread, ...]
     digest: str
     chain: str
+    began: Sequence = Sequence(0)
+    unjudged: int = 0
     digests: int = 0
     vouched: Sequence = Sequence(0)
     divergence: Divergence | None = None
@@ -53,43 +58,54 @@ class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayer:
-    """Replays one log from its first event on, as often as asked.
+    """Replays one log from its first event on, as often as asked; or from `snapshot` on, which is
+    then believed. `events` is the whole log all the same, which is held against the snapshot's
+    chain, or what came after it alone.
 
     Raises:
-        LogBroken: the entries aren't #1, #2, … without a hole.
+        LogBroken: the entries aren't #1, #2, … (or those after the snapshot) without a hole, or
+            aren't those that the snapshot was made of.
     """
 
-    def __init__(self, events: SequenceOf[Recorded]) -> None:
-        for expected, recorded in enumerate(events, 1):
+    def __init__(self, events: SequenceOf[Recorded], *, snapshot: Snapshot | None = None) -> None:
+        self._snapshot = snapshot
+        self._began = snapshot.seq if snapshot is not None else 0
+        whole = not self._began or (len(events) > 0 and events[0].seq == 1)
+        for expected, recorded in enumerate(events, 1 if whole else self._began + 1):
             if recorded.seq != expected:
                 raise out_of_order(expected, recorded.seq)
+        if snapshot is not None and whole:
+            rest = behind(snapshot, events)
+            events = tuple(item for item in rest if isinstance(item, Recorded))
         self._events = events
 
     def state_at(self, seq: int) -> ClusterState:
         """The state after the entry `seq`; 0: before the first.
 
         Raises:
-            ConfigError: the log doesn't reach that far.
+            ConfigError: the log doesn't reach that far, or the snapshot is of a later one.
             ReplayDivergence: the fold can't take an entry.
         """
-        self._check_reaches(seq)
-        return Folding().run(self._events, seq)
+        last = self._began + len(self._events)
+        if not self._began <= seq <= last:
+            raise _out_of_reach(seq, self._began, last)
+        return Folding(self._snapshot).run(self._events, seq)
 
     def replay(self, until: int | None = None) -> ReplayReport:
         """Fold only. Raises as state_at() does."""
-        return replay_once(self._events, verify=False, until=until)[0]
+        return self._once(verify=False, until=until)
 
     def verify(self, until: int | None = None) -> ReplayReport:
         """Fold and compare every decision up to the first difference, which is in the report.
 
         Raises:
-            ConfigError: the log doesn't reach up to `until`.
+            ConfigError: the log doesn't reach up to `until`, or the snapshot is of a later entry.
         """
-        return replay_once(self._events, verify=True, until=until)[0]
+        return self._once(verify=True, until=until)
 
-    def _check_reaches(self, seq: int) -> None:
-        if not 0 <= seq <= len(self._events):
-            raise _too_short(seq, len(self._events))
+    def _once(self, *, verify: bool, until: int | None) -> ReplayReport:
+        done = replay_once(self._events, verify=verify, until=until, snapshot=self._snapshot)
+        return done[0]
 
 
 def replay_once(
@@ -98,31 +114,37 @@ def replay_once(
     verify: bool,
     until: int | None = None,
     fold_version: int = FOLD_VERSION,
+    snapshot: Snapshot | None = None,
 ) -> tuple[ReplayReport, ClusterState]:
     """One pass over a log that need not fit into memory; its report and the state at its end.
 
-    `items`: the entries from the first one on and, of a history file, the digests between them;
-    `fold_version`: of the fold that computed those. Raises as Replayer does.
+    `items`: the entries from the first one on, or from the one after `snapshot`, and, of a history
+    file, the digests between them; `fold_version`: of the fold that computed those. Raises as
+    Replayer does.
     """
     if until is not None:
-        if until < 0:
-            raise _too_short(until, 0)
+        began = snapshot.seq if snapshot is not None else 0
+        if until < began:
+            raise _out_of_reach(until, began, began)
         items = takewhile(lambda item: item.seq <= until, items)
     if not verify:
-        folding, tally = _folded(items)
+        folding, tally = _folded(items, snapshot)
         report = _report(folding, tally, verified=None)
     else:
-        judge = Judge(fold_version)
+        judge = Judge(fold_version, snapshot)
         found = judge.first_divergence(items)
         folding = judge.folding
         report = _report(folding, judge.tally, verified=found is None, divergence=found)
     if report.divergence is None and until is not None and report.last_seq < until:
-        raise _too_short(until, report.last_seq)
-    return report, folding.state
+        raise _out_of_reach(until, 0, report.last_seq)
+    began = snapshot.seq if snapshot is not None else Sequence(0)
+    return msgspec.structs.replace(report, began=began), folding.state
 
 
-def _folded(items: Iterable[Recorded | StateDigest]) -> tuple[Folding, Tally]:
-    folding, tally = Folding(), Tally()
+def _folded(
+    items: Iterable[Recorded | StateDigest], snapshot: Snapshot | None
+) -> tuple[Folding, Tally]:
+    folding, tally = Folding(snapshot), Tally()
     for item in items:
         if isinstance(item, Recorded):
             folding.step(item)
@@ -130,11 +152,18 @@ def _folded(items: Iterable[Recorded | StateDigest]) -> tuple[Folding, Tally]:
     return folding, tally
 
 
-def _too_short(seq: int, last: int) -> ConfigError:
+def _out_of_reach(seq: int, began: int, last: int) -> ConfigError:
+    if 0 <= seq < began:
+        return ConfigError(
+            f"#{seq} stands before the snapshot",
+            why=f"that is of #{began}, and nothing before it is folded",
+            fix=f"give a sequence from {began} on, or leave out the snapshot",
+            code="E-REPLAY-UNTIL",
+        )
     return ConfigError(
         f"the log has no event #{seq}",
         why=f"it ends with #{last}",
-        fix=f"give a sequence from 0 to {last}",
+        fix=f"give a sequence from {began} to {last}",
         code="E-REPLAY-UNTIL",
     )
 
@@ -161,6 +190,7 @@ def _report(
         unread=tuple(folding.unread),
         digest=digest(folding.state),
         chain=folding.chain.hex(),
+        unjudged=tally.unjudged,
         digests=tally.digests,
         vouched=Sequence(tally.vouched),
         divergence=divergence,

@@ -32,6 +32,19 @@ SNAPSHOT_EVERY: Final = 10_000
 _LAST_LIMIT_S: Final = 5.0
 
 
+async def facts_of(event_log: EventLog, last: Sequence, seq: Sequence) -> LogFacts:
+    """What a snapshot of the entry `seq` is held against; `last`: where the log ends. Raises
+    LogUnreachable."""
+    return LogFacts(
+        cluster=event_log.cluster,
+        birth=await event_log.birth(),
+        last_seq=last,
+        seq=seq,
+        entry=await event_log.get(seq) if seq <= last else None,
+        missing=await event_log.first_missing(min(seq, last)),
+    )
+
+
 class SnapshotKeeper:
     """Of one instance. `stores`: where snapshots are kept; of those that are as new, the one in the
     first store is taken. `tell` hears from which one the instance begins."""
@@ -88,14 +101,7 @@ class SnapshotKeeper:
         data = await self._tried(store, store.load(seq))
         if data is None:
             return None
-        facts = LogFacts(
-            cluster=event_log.cluster,
-            birth=await event_log.birth(),
-            last_seq=last,
-            seq=seq,
-            entry=await event_log.get(seq) if seq <= last else None,
-            missing=await event_log.first_missing(min(seq, last)),
-        )
+        facts = await facts_of(event_log, last, seq)
         try:
             return await self._aside(partial(judge, data, facts, store.where))
         except SnapshotUnusable as why:
