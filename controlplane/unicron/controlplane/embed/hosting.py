@@ -2,6 +2,7 @@
 
 import logging
 import time
+from pathlib import Path
 from typing import TypeAlias
 
 import anyio
@@ -38,13 +39,21 @@ _ABOUT_TASK: TypeAlias = TransitionOrdered | GenerationClosed
 
 class Hosting:
     """`run` until cancelled; `close` before that for a clean end. `nats`: where workers of the
-    host find the log."""
+    host find the log. `spool`: a folder for what its nodes have to say while the log is away."""
 
-    def __init__(self, event_log: EventLog, bus: HostBus, scheduler: Scheduler, nats: str) -> None:
+    def __init__(
+        self,
+        event_log: EventLog,
+        bus: HostBus,
+        scheduler: Scheduler,
+        nats: str,
+        spool: Path | None = None,
+    ) -> None:
         self._log = event_log
         self._bus = bus
         self._scheduler = scheduler
         self._nats = nats
+        self._spool = spool
         self._lives: dict[NodeId, NodeLife] = {}
         self._newest = 0
         self._gone = anyio.Event()
@@ -136,6 +145,7 @@ class Hosting:
             self._store,
             self._bus.beat,
             self._nats,
+            None if self._spool is None else self._spool / offer.node,
         )
 
     async def _store(self, node: NodeId, event_id: str, data: bytes) -> Sequence | str:

@@ -6,6 +6,7 @@ out it is by the host's scheduler. Facts go through the agents' own publisher.
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -33,8 +34,10 @@ from unicron.events import (
     WorkerStopOrdered,
 )
 from unicron.worker_shim import supervision
-from unicron.worker_shim.identity import agent_identity, worker_identity
+from unicron.worker_shim.identity import Identity, agent_identity, worker_identity
+from unicron.worker_shim.leftovers import Leftovers
 from unicron.worker_shim.publisher import FactPublisher
+from unicron.worker_shim.spool import SUFFIX, SpoolFile
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +62,9 @@ class NodeLife:
         store: Store,
         beat: Callable[[Beat], None],
         nats: str,
+        spool: Path | None,
     ) -> None:
+        """`spool`: the node's folder, for what the log doesn't have yet; None: in memory only."""
         self.incarnation = incarnation
         self._cluster = cluster
         self._offer = offer
@@ -70,8 +75,11 @@ class NodeLife:
         self._table = supervision.Table(node=offer.node, devices=offer.devices, agent=incarnation)
         self._workers: dict[WorkerId, HostedWorker] = {}
         self._speakers: dict[HostedWorker, FactPublisher] = {}
+        self._publishers: list[FactPublisher] = []
         self._ended: set[HostedWorker] = set()
-        self._facts = FactPublisher(agent_identity(cluster, offer.node, incarnation), self._attempt)
+        self._folder = spool
+        identity = agent_identity(cluster, offer.node, incarnation)
+        self._facts = self._publisher(identity, f"agent.{incarnation}")
         self._group: anyio.abc.TaskGroup | None = None
         self._announced = False
         self._over = anyio.Event()
@@ -81,9 +89,17 @@ class NodeLife:
     async def run(self) -> bool:
         """Until it is withdrawn (False) or declared lost, so that a new life has to begin (True).
         Its workers have been stopped then, if the host did its part in time."""
+        try:
+            return await self._live()
+        finally:
+            for publisher in self._publishers:
+                publisher.close()
+
+    async def _live(self) -> bool:
         offer = self._offer
         async with anyio.create_task_group() as group:
             self._group = group
+            await self._take_leftovers()
             group.start_soon(self._facts.run)
             self._facts.publish(
                 AgentStarted(
@@ -103,6 +119,25 @@ class NodeLife:
                 worker.unwatch()
             group.cancel_scope.cancel()
         return self._withdrawn is None
+
+    def _publisher(self, identity: Identity, name: str) -> FactPublisher:
+        spool = None
+        if self._folder is not None:
+            spool = SpoolFile(str(self._folder / f"{name}{SUFFIX}"), identity.owner)
+        made = FactPublisher(identity, self._attempt, spool=spool)
+        self._publishers.append(made)
+        return made
+
+    async def _take_leftovers(self) -> None:
+        """What earlier lives had not got into the log goes before what this one says."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            leftovers = Leftovers(str(self._folder), self._cluster, self._facts)
+            await leftovers.of_earlier_lives()
+        except OSError as error:
+            log.error("%s: what was left there is not delivered: %s", self._folder, error.strerror)
 
     def withdraw(self, news: NodeWithdrawn) -> None:
         """The host takes it back. Only the first call counts."""
@@ -128,7 +163,8 @@ class NodeLife:
         if news is not None:
             self._facts.publish(AgentStopped(node=self._offer.node, reason=news.reason))
             if not await self._facts.flush(_FLUSH_LIMIT_S):
-                log.error("the log is away; the last facts of %s are lost", self._offer.node)
+                fate = "lost" if self._folder is None else "kept until it is offered again"
+                log.error("the log is away; the last facts of %s are %s", self._offer.node, fate)
 
     async def _attempt(self, message_id: str, data: bytes) -> Sequence | str:
         return await self._store(self._offer.node, message_id, data)
@@ -224,8 +260,10 @@ class NodeLife:
 
     async def _exited(self, worker: HostedWorker, code: int | None, signal: int | None) -> None:
         speaker = self._speakers.pop(worker, None)
-        if speaker is not None:  # what it said last comes before its end, as with a real one
-            await speaker.flush(_FLUSH_LIMIT_S)
+        # What it said last comes before its end, as with a real one.
+        if speaker is not None and await speaker.flush(_FLUSH_LIMIT_S):
+            speaker.close()
+            self._publishers.remove(speaker)
         before = worker.beat()
         worker.unwatch()
         outcome = supervision.exited(
@@ -243,7 +281,8 @@ class NodeLife:
         speaker = self._speakers.get(worker)
         if speaker is None:
             identity = worker_identity(self._cluster, worker.name, worker.incarnation, worker.task)
-            speaker = self._speakers[worker] = FactPublisher(identity, self._attempt)
+            name = f"w{worker.device}.{worker.incarnation}"
+            speaker = self._speakers[worker] = self._publisher(identity, name)
             self._group.start_soon(speaker.run)
         speaker.publish(fact)
 

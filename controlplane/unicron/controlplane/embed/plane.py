@@ -69,6 +69,7 @@ class ControlPlane:
         data: Path | None = None,
         log: EventLog | None = None,
         scheduler: Scheduler | None = None,
+        spool: Path | None = None,
         solver: Solver | None = None,
         instance: str = "embedded",
         planning: Planning | None = None,
@@ -80,11 +81,12 @@ class ControlPlane:
         the log in `data`, or in a temporary folder that goes with it.
 
         `scheduler`: the host's, which is asked for nodes from when this instance first leads;
-        without one, nodes run Unicron's agents, at `agents_url`. `instance`: another name for each
-        of several on one log. `planning`: what plans rest on besides nodes and tasks, in force as
-        soon as this instance leads; None leaves it as the log says. `solver`: instead of the
-        planner in a child process. `approval_limit_s`: how long Scheduler.approve may take, up to
-        4 s. `start_limit_s`: how long entering may take.
+        without one, nodes run Unicron's agents, at `agents_url`. `spool`: a folder where what its
+        nodes have to tell outlives this process. `instance`: another name for each of several on
+        one log. `planning`: what plans rest on besides nodes and tasks, in force as soon as this
+        instance leads; None leaves it as the log says. `solver`: instead of the planner in a child
+        process. `approval_limit_s`: how long Scheduler.approve may take, up to 4 s.
+        `start_limit_s`: how long entering may take.
 
         Raises:
             ConfigError: the arguments contradict each other, or `planning` makes no sense.
@@ -104,6 +106,7 @@ class ControlPlane:
         self._data = data
         self._given = log
         self._scheduler = scheduler
+        self._spool = spool
         self._solver = solver
         self._instance = instance
         self._planning = planning
@@ -155,7 +158,7 @@ class ControlPlane:
         hosting = None
         host_bus = HostBus(bus)
         if self._scheduler is not None:
-            hosting = Hosting(event_log, host_bus, self._scheduler, self.agents_url)
+            hosting = Hosting(event_log, host_bus, self._scheduler, self.agents_url, self._spool)
             solver = ApprovingSolver(
                 solver,
                 self._scheduler.approve,
