@@ -233,6 +233,26 @@ def unknown_event(world: World) -> None:
     world.append_raw("unicron.c.fact.n1", b'{"id":"x:1:1","body":{"type":"fan.slow.v1"}}')
 
 
+def configured(world: World) -> None:
+    """An operator configures the cluster: quotas, speeds, failure rates."""
+    rng = world.rng
+    limits = [ev.Quota(tenant="lab", max_devices=n, kind=k) for n in (0, 1, 3) for k in ("", "cpu")]
+    speeds = [ev.DeviceSpeed(kind="cpu", gflops=g) for g in (1, 500, 900_000)]
+    planning = ev.Planning(
+        quotas=tuple(rng.sample(limits, rng.randint(0, 1))),
+        devices=tuple(rng.sample(speeds, rng.randint(0, 1))),
+        node_mtbf_ms=rng.choice([0, 10_000, 10**9]),
+        link_bytes_per_s=rng.choice([0, 1000, 10**9]),
+        measured_step_times=rng.choice([True, True, False]),
+    )
+    configure(world, planning)
+
+
+def configure(world: World, planning: ev.Planning) -> None:
+    if planning != world.state.planning:
+        world.input(ev.ClusterConfigured(planning=planning, by="test", digest=""))
+
+
 def submit(world: World) -> None:
     """Another task; some can't be run at all."""
     number = len(world.state.tasks)
@@ -243,6 +263,11 @@ def submit(world: World) -> None:
             weight_milli=world.rng.choice([100, 1000, 5000]),
             min_devices=world.rng.choice([0, 1, 2, 3]),
             max_devices=world.rng.choice([0, 3, 8, 8]),
+            tenant=world.rng.choice(["", "lab"]),
+            device_kinds=world.rng.choice([(), ("cpu",)]),
+            min_gflops=world.rng.choice([0, 0, 50, 10**6]),
+            priority=world.rng.choice([0, 5]),
+            avoid=world.rng.choice([(), (ev.NodeId("n1"),)]),
         )
         world.input(ev.TaskSubmitted(spec=spec, by="test"))
 
@@ -270,6 +295,7 @@ WEIGHTS = {
     node_returned: 2,
     unknown_event: 1,
     submit: 8,
+    configured: 3,
 }
 
 
@@ -281,7 +307,9 @@ def anything(world: World) -> None:
 
 
 def repair(world: World) -> None:
-    """All that broke is mended, and one more node comes: what is left must end by itself."""
+    """All that broke is mended, and one more node comes: what is left must end by itself. No quota
+    keeps anybody out any more."""
+    configure(world, ev.Planning())
     for node in list(world.nodes.values()):
         node.dead_devices.clear()
         mend(world, node)

@@ -16,7 +16,10 @@ ONE = msgspec.structs.replace(SPEC, iterations=10)
 MIXES = {
     "one task": [ONE],
     "one that needs three devices": [replace(ONE, min_devices=3)],
-    "two": [ONE, replace(ONE, task=ev.TaskId("bert"), min_devices=2, weight_milli=1500)],
+    "two": [
+        ONE,
+        replace(ONE, task=ev.TaskId("bert"), min_devices=2, weight_milli=1500, tenant="lab"),
+    ],
     "three": [
         ONE,
         replace(ONE, task=ev.TaskId("small"), weight_milli=300, min_devices=0),
