@@ -11,9 +11,11 @@ from unicron import events as ev
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace, with_task
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.core.problem import flops_of, measured, options_of, problem_of
+from unicron.controlplane.core.offers import assumed_us, options_of
+from unicron.controlplane.core.problem import measured, problem_of
 from unicron.controlplane.core.state import StepTime, TransitionTime
-from unicron.controlplane.core.steptimes import assumed_us, floor_of
+from unicron.controlplane.core.steptimes import floor_of
+from unicron.planner.cost.measured import FRESH_MS
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.problem import Layout
 from unicron.planner.validation import EXACT_MAX, validate
@@ -23,9 +25,7 @@ GPT, BERT = "gpt", "bert"
 
 def assumed(spec, devices):
     """What an iteration is assumed to take on so many devices (us)."""
-    return assumed_us(
-        options_of(spec, "cpu", ev.Planning()), Layout(tp=1, pp=1, dp=devices), flops_of(spec)
-    )
+    return assumed_us(spec, "cpu", ev.Planning(), Layout(tp=1, pp=1, dp=devices))
 
 
 def measure(story, name=GPT, *, factor=1.0, **fields):
@@ -221,27 +221,28 @@ def test_each_size_that_was_measured_has_its_own_time():
 
 
 def test_an_old_figure_counts_for_less_and_then_for_nothing():
-    """Its age is what its iterations have taken since: there is no clock here."""
+    """Its age is what its iterations have taken since, up to the task's newest figure: there is no
+    clock here."""
     story = two()
-    day_us = 24 * 3600 * 10**6
+    day_us = FRESH_MS * 1000
     measure(story, GPT, factor=1.0)
     assumed_only = throughputs(story, BERT)
     measure(story, BERT, step_us=day_us, iteration=0)
+    measure(story, BERT, step_us=day_us, iteration=0)
     fresh = throughputs(story, BERT)
-    known = task(story, BERT)
+    (old,) = task(story, BERT).step_times
 
     def at(iteration):
-        state = with_task(story.state, replace(known, iteration=iteration))
-        return {
-            o.layout.dp: o.throughput_gflops
-            for t in problem_of(state).tasks
-            for o in t.options
-            if t.task == BERT
-        }
+        """bert has gone on with two devices, as fast as is assumed."""
+        new = replace(old, data_parallel=2, iteration=iteration, step_us=assumed(OTHER, 2))
+        known = replace(task(story, BERT), step_times=(old, new))
+        state = with_task(story.state, known)
+        assert problem_of(with_task(state, replace(known, iteration=90))) == problem_of(state)
+        (demand,) = (t for t in problem_of(state).tasks if t.task == BERT)
+        return {o.layout.dp: o.throughput_gflops for o in demand.options}
 
-    assert at(1) == fresh
-    assert at(2) == assumed_only
-    assert fresh[4] < at(2)[4]
+    assert at(0)[4] == at(1)[4] == fresh[4]
+    assert at(2)[4] == assumed_only[4] > fresh[4]
 
 
 def test_transitions_cost_what_they_were_seen_to_once_there_are_enough():

@@ -2,11 +2,10 @@
 
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
-from unicron.controlplane.core.offers import flops_of, options_of
+from unicron.controlplane.core.offers import assumed_us
 from unicron.controlplane.core.problem import active, kind_of
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState
 from unicron.controlplane.core.steptimes import (
-    assumed_us,
     layout_of,
     step_time_of,
     transition_ms_of,
@@ -50,7 +49,7 @@ def assumed_of(planning: Planning, spec: TaskSpec, kind: str, layout: Layout) ->
     """What an iteration is assumed to take in this layout (us); None if it can't run so."""
     alone = replace(spec, min_devices=1)  # survivors may be fewer than it must have
     try:
-        return assumed_us(options_of(alone, kind, planning), layout, flops_of(spec))
+        return assumed_us(alone, kind, planning, layout)
     except BadProblem:
         return None
 

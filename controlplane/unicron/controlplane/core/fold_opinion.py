@@ -3,7 +3,6 @@
 from unicron.controlplane.core import limits, problem
 from unicron.controlplane.core.change import replace, want_plan, with_task, with_worker
 from unicron.controlplane.core.fold_worker import failed, known, symptom
-from unicron.controlplane.core.offers import flops_of, options_of
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState, TransitionTime
 from unicron.controlplane.core.steptimes import factor_of
 from unicron.events import Sequence, TaskMeasured, TaskStalled, WorkerSlow, node_of
@@ -116,9 +115,9 @@ def _apart(state: ClusterState, old: TaskState, new: TaskState, kind: str) -> in
     others = problem.measured(state, apart_from=new.spec.task)
     if others is None:
         return None
-    options, flops = options_of(new.spec, kind, state.planning), flops_of(new.spec)
-    before = factor_of(old, kind, options, flops) or others.kinds.get(kind, others.common)
-    now = factor_of(new, kind, options, flops) or before
+    assumed = problem.assumed_in(state)
+    before = factor_of(old, kind, assumed) or others.kinds.get(kind, others.common)
+    now = factor_of(new, kind, assumed) or before
     percent = 100 * now // before
     far = 100 + limits.MEASURED_REPLAN_PERCENT
     return percent if not 100 * 100 // far <= percent <= far else None

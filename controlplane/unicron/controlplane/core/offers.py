@@ -6,7 +6,7 @@ the newest are kept.
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.speeds import gflops_of, link_of
@@ -20,6 +20,9 @@ from unicron.planner.cost import (
 from unicron.planner.problem import Layout, LayoutOption
 
 Options = tuple[LayoutOption, ...]
+
+#: Floating-point operations of a GFLOP/s in a microsecond.
+_FLOPS_US: Final = 1000
 
 
 class _Asked(NamedTuple):
@@ -53,6 +56,13 @@ def worthwhile_of(spec: TaskSpec, kind: str, planning: Planning, keep: Iterable[
         return found
     kept = [option for option in _offered(asked) if option.layout in wanted]
     return tuple(sorted((*found, *kept), key=lambda option: option.layout.devices))
+
+
+def assumed_us(spec: TaskSpec, kind: str, planning: Planning, layout: Layout) -> int | None:
+    """What an iteration is assumed to take in this layout, in microseconds; None if the task can't
+    run so. Raises BadProblem."""
+    gflops = _by_layout(_asked(spec, kind, planning)).get(layout)
+    return None if gflops is None else max(1, flops_of(spec) // (_FLOPS_US * gflops))
 
 
 def flops_of(spec: TaskSpec) -> int:
@@ -92,6 +102,11 @@ def _offered(asked: _Asked) -> Options:
         link_bytes_per_s=asked.link_bytes_per_s,
     )
     return tuple(replace(option, kind=asked.kind) for option in offered)
+
+
+@lru_cache(maxsize=1024)
+def _by_layout(asked: _Asked) -> dict[Layout, int]:
+    return {option.layout: option.throughput_gflops for option in _offered(asked)}
 
 
 @lru_cache(maxsize=4096)

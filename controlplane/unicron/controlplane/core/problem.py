@@ -2,20 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import partial
 
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.configuration import quotas_of
 from unicron.controlplane.core.offers import (
     Options,
-    flops_of,
-    options_of,
+    assumed_us,
     state_bytes_of,
     worthwhile_of,
 )
 from unicron.controlplane.core.speeds import link_of
 from unicron.controlplane.core.state import ClusterState, TaskState
 from unicron.controlplane.core.steptimes import (
+    Assumed,
     Measured,
     corrected,
     floor_of,
@@ -72,7 +71,13 @@ def measured(state: ClusterState, apart_from: str = "") -> Measured | None:
     if not state.planning.measured_step_times:
         return None
     tasks = (task for task in active(state) if task.spec.task != apart_from)
-    return measured_of(tasks, partial(options_of, planning=state.planning), flops_of)
+    return measured_of(tasks, assumed_in(state))
+
+
+def assumed_in(state: ClusterState) -> Assumed:
+    """What an iteration is assumed to take, as the cluster is configured."""
+    planning = state.planning
+    return lambda spec, kind, layout: assumed_us(spec, kind, planning, layout)
 
 
 def _demand(
@@ -123,7 +128,7 @@ def _options(
     offered = worthwhile_of(task.spec, kind, state.planning, keep)
     if known is None:
         return offered
-    return corrected(task, kind, offered, flops_of(task.spec), known)
+    return corrected(task, kind, offered, assumed_in(state), known)
 
 
 def allocation_of(assignment: Assignment) -> Allocation:

@@ -7,8 +7,8 @@ and is left out. A task that wasn't measured yet is taken for one with the commo
 of device; otherwise it would look better or worse beside the others than it will turn out to be.
 
 How sizes of one task are corrected by what was measured of it is the planner's rule
-(`planner/cost/measured.py`). Age there is a time, and there is no clock here: the time that a
-figure's iterations have taken since it was measured stands for it.
+(`planner/cost/measured.py`). Age there is a time, and there is no clock here: it is the time that
+the iterations since have taken, up to the task's newest figure.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,6 @@ from statistics import median_low
 from typing import Final
 
 from unicron.controlplane.core import limits
-from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.state import StepTime, TaskState
 from unicron.events import TaskSpec
 from unicron.planner.cost import Choice, Execution, Summary, estimates
@@ -27,13 +26,12 @@ from unicron.planner.validation import EXACT_MAX
 
 #: Factors are in parts per billion, so that rounding them changes no throughput.
 _WHOLE: Final = 1_000_000_000
-#: Floating-point operations of a GFLOP/s in a microsecond.
-_FLOPS_US: Final = 1000
+#: Stands for each layout that wasn't measured: they all move alike.
+_OTHERS: Final = Execution(tp=0, pp=0, dp=0)
 
-#: Layouts of a task on a kind of device, as modelled.
-Offers = Callable[[TaskSpec, str], tuple[LayoutOption, ...]]
-#: Floating-point operations of one iteration.
-Flops = Callable[[TaskSpec], int]
+#: What an iteration is assumed to take a task in a layout on a kind of device, in microseconds;
+#: None if it can't run so.
+Assumed = Callable[[TaskSpec, str, Layout], int | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,13 +45,13 @@ class Measured:
     kinds: dict[str, int]
 
 
-def measured_of(tasks: Iterable[TaskState], offers: Offers, flops: Flops) -> Measured | None:
+def measured_of(tasks: Iterable[TaskState], assumed: Assumed) -> Measured | None:
     """None if nothing was measured that still counts."""
     known = list(tasks)
     factors: dict[str, list[int]] = {}
     for task in known:
         for kind in sorted({time.kind for time in task.step_times}):
-            factor = factor_of(task, kind, offers(task.spec, kind), flops(task.spec))
+            factor = factor_of(task, kind, assumed)
             if factor is not None:
                 factors.setdefault(kind, []).append(factor)
     if not factors:
@@ -65,39 +63,51 @@ def measured_of(tasks: Iterable[TaskState], offers: Offers, flops: Flops) -> Mea
     )
 
 
-def factor_of(
-    task: TaskState, kind: str, options: tuple[LayoutOption, ...], flops: int
-) -> int | None:
+def factor_of(task: TaskState, kind: str, assumed: Assumed) -> int | None:
     """What its iterations take on this kind over what is assumed, in parts per billion; None if
     nothing was measured there that still counts."""
-    modelled = {option.layout: _modelled_us(option, flops) for option in options}
     found = [
-        max(1, _ratio(_WHOLE * time.step_us, modelled[layout_of(time)]))
+        max(1, _ratio(_WHOLE * time.step_us, modelled))
         for time in task.step_times
-        if time.kind == kind and layout_of(time) in modelled and trust(_summary(task, time)) > 0
+        if time.kind == kind
+        and (modelled := assumed(task.spec, kind, layout_of(time))) is not None
+        and trust(_summary(task, time)) > 0
     ]
     return median_low(found) if found else None
 
 
 def corrected(
-    task: TaskState, kind: str, options: tuple[LayoutOption, ...], flops: int, known: Measured
+    task: TaskState,
+    kind: str,
+    options: tuple[LayoutOption, ...],
+    assumed: Assumed,
+    known: Measured,
 ) -> tuple[LayoutOption, ...]:
     """The task's layouts on this kind, with throughputs to plan with: by what was measured, without
     what is common to all tasks."""
     factor = known.kinds.get(kind, known.common)
-    choices = [_choice(option, kind, flops, factor) for option in options]
-    own = {
-        _execution(layout_of(time)): _summary(task, time)
-        for time in task.step_times
-        if time.kind == kind
+    summaries = {
+        layout_of(time): _summary(task, time) for time in task.step_times if time.kind == kind
     }
-    found = estimates(choices, own)
+    bases = {
+        layout: max(1, _ratio(modelled * factor, _WHOLE))
+        for layout in summaries
+        if (modelled := assumed(task.spec, kind, layout)) is not None
+    }
+    choices = [_choice(_execution(layout), kind, base) for layout, base in bases.items()]
+    own = {_execution(layout): summaries[layout] for layout in bases}
+    *mine, others = estimates([*choices, _choice(_OTHERS, kind, _WHOLE)], own)
+    # Each as (numerator, denominator) of what its throughput is multiplied by.
+    rest = (_WHOLE * known.common, others.step_us * factor)
+    ratios = {
+        layout: (base * known.common, found.step_us * factor)
+        for (layout, base), found in zip(bases.items(), mine, strict=True)
+    }
+    if not ratios and rest[0] == rest[1]:
+        return options
     # No sum of the planner leaves the exact integers because of what was measured.
     most = EXACT_MAX // (8 * max(known.tasks, 1) * max(task.spec.weight_milli, 1))
-    return tuple(
-        _with_time(option, choice, estimate.step_us, factor, known.common, most)
-        for option, choice, estimate in zip(options, choices, found, strict=True)
-    )
+    return tuple(_scaled(option, *ratios.get(option.layout, rest), most) for option in options)
 
 
 def floor_of(gflops: int, known: Measured) -> int:
@@ -123,18 +133,10 @@ def step_time_of(task: TaskState, kind: str, layout: Layout) -> StepTime | None:
     return next(found, None)
 
 
-def assumed_us(options: Iterable[LayoutOption], layout: Layout, flops: int) -> int | None:
-    """What an iteration is assumed to take in this layout; None if it isn't offered."""
-    found = (_modelled_us(option, flops) for option in options if option.layout == layout)
-    return next(found, None)
-
-
-def _modelled_us(option: LayoutOption, flops: int) -> int:
-    return max(1, flops // (_FLOPS_US * option.throughput_gflops))
-
-
 def _summary(task: TaskState, time: StepTime) -> Summary:
-    newest = max(task.iteration, *(other.iteration for other in task.step_times))
+    """Its age is counted up to the newest figure, so that it changes with a measurement only: a
+    plan is checked against the problem that it was asked for."""
+    newest = max(other.iteration for other in task.step_times)
     return Summary(
         step_us=time.step_us,
         spread_us=time.spread_us,
@@ -148,27 +150,25 @@ def _execution(layout: Layout) -> Execution:
     return Execution(tp=layout.tp, pp=layout.pp, dp=layout.dp)
 
 
-def _choice(option: LayoutOption, kind: str, flops: int, factor: int) -> Choice:
-    """As assumed, but for what all on this kind take longer. Memory is of no interest here."""
+def _choice(execution: Execution, kind: str, step_us: int) -> Choice:
+    """What else a choice has is of no interest here."""
     return Choice(
-        execution=_execution(option.layout),
+        execution=execution,
         kind=kind,
-        step_us=max(1, _ratio(_modelled_us(option, flops) * factor, _WHOLE)),
+        step_us=step_us,
         memory_bytes=0,
         state_bytes=0,
-        throughput_gflops=option.throughput_gflops,
+        throughput_gflops=1,
     )
 
 
-def _with_time(
-    option: LayoutOption, choice: Choice, step_us: int, factor: int, common: int, most: int
-) -> LayoutOption:
-    """The option's throughput over `step_us` by what is assumed, within what is believable."""
-    gflops = option.throughput_gflops
-    made = _ratio(gflops * choice.step_us * common, step_us * factor)
-    far = limits.MEASURED_FACTOR_MAX
-    made = max(1, gflops // far, min(made, gflops * far, max(gflops, most)))
-    return replace(option, throughput_gflops=made)
+def _scaled(option: LayoutOption, numerator: int, denominator: int, most: int) -> LayoutOption:
+    """Its throughput times that, within what is believable."""
+    gflops, far = option.throughput_gflops, limits.MEASURED_FACTOR_MAX
+    made = min(_ratio(gflops * numerator, denominator), gflops * far, max(gflops, most))
+    return LayoutOption(
+        layout=option.layout, throughput_gflops=max(1, gflops // far, made), kind=option.kind
+    )
 
 
 def _ratio(numerator: int, denominator: int) -> int:
