@@ -8,7 +8,7 @@ get defaults; a field never changes its meaning, a new tag is made instead.
 import msgspec
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type"):
     """Base of everything that can stand in the log. `frozen=True` is repeated on subclasses."""
 
 
@@ -20,5 +20,5 @@ class Decision(Event, frozen=True, kw_only=True):
     """What the control plane decided. Written by the leader only, under the fence."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A value inside an event."""

@@ -8,10 +8,12 @@ The hash is kept as bytes and written as hex.
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable
 
 from unicron.events.recorded import Recorded
 
+_head = struct.Struct(">QI").pack
 #: The chain of an empty log.
 EMPTY_CHAIN = hashlib.sha256(b"unicron chain v1").digest()
 
@@ -19,8 +21,7 @@ EMPTY_CHAIN = hashlib.sha256(b"unicron chain v1").digest()
 def extend_chain(chain: bytes, seq: int, subject: str, data: bytes) -> bytes:
     """The chain after one more raw event."""
     name = subject.encode()
-    head = seq.to_bytes(8, "big") + len(name).to_bytes(4, "big")
-    return hashlib.sha256(b"".join((chain, head, name, data))).digest()
+    return hashlib.sha256(b"".join((chain, _head(seq, len(name)), name, data))).digest()
 
 
 def chain_of(events: Iterable[Recorded], start: bytes = EMPTY_CHAIN) -> bytes:

@@ -6,7 +6,7 @@ from unicron.events.ids import Incarnation, IncidentId, Sequence, Term
 from unicron.events.union import AnyEvent
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class Source(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who wrote the event.
 
     `who` is ``agent/<node>``, ``worker/<worker>``, ``control/<instance>`` or ``operator/<name>``.
@@ -19,7 +19,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     counter: int
 
 
-class Basis(msgspec.Struct, frozen=True, kw_only=True):
+class Basis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a decision was decided on; present on decisions, absent on facts.
 
     `decided_at`: the last sequence folded. `chain`: running hash (hex) of all raw events up to
@@ -32,7 +32,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     logic_version: int
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of the log. Its sequence is the stream's and isn't written inside.
 
     `id` is also the server's message id: a retry carries the same one. `cause` names the

@@ -57,7 +57,7 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
         return self.digest_every > 0 and seq % self.digest_every == 0
 
 
-class StateDigest(msgspec.Struct, frozen=True, kw_only=True):
+class StateDigest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The state after the event `seq`, as sha256 (hex) of its canonical encoding."""
 
     seq: int
@@ -74,7 +74,7 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True):
     state_digest: str = ""
 
 
-class EventLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EventLine(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """An event as it stands in a file."""
 
     seq: int

@@ -37,6 +37,7 @@ _COPY = "copy or export it again"
 _LINE_MAX = 16 * 1024 * 1024
 _AT_NS_END = 1 << 63
 _SEAL_BEGINS = b'{"seal":'
+_CHECK_SIZE = len(b',"check":"0123456789abcdef"}\n')
 _event_decoder = msgspec.json.Decoder(EventLine)
 _digest_decoder = msgspec.json.Decoder(DigestLine)
 _seal_decoder = msgspec.json.Decoder(SealLine)
@@ -119,42 +120,47 @@ class HistoryReader:
         self._lines = _bounded(lines)
         self._strict = strict
         self._check = hashlib.sha256()
-        self._place = "the header"
-        self._expected = 0  # the sequence of `_place`
+        self._part = "header"  # what must stand on the line that comes next ...
+        self._expected = 0  # ... and of which sequence it is
         self._chain = b""
         self.seal: Seal | None = None
         self.header = self._read_header(next(self._lines, b""))
 
     def __iter__(self) -> Iterator[Item]:
         self._chain = bytes.fromhex(self.header.chain_before)
-        seq = self.header.first_seq
-        while True:
-            self._expect(seq, f"event {seq}")
-            content = self._verified(self._next_line())
+        every = self.header.digest_every
+        self._expected = self.header.first_seq
+        self._part = "event"
+        for line in self._lines:
+            content = self._verified(line)
             if content.startswith(_SEAL_BEGINS):
                 yield from self._end(content)
                 return
             event = self._event(content)
             self._chain = extend_chain(self._chain, event.seq, event.subject, event.data)
             yield event
-            if self.header.digest_due(seq):
-                self._expect(seq, f"the digest after event {seq}")
-                yield self._digest(self._verified(self._next_line()))
-            seq += 1
-
-    def _expect(self, seq: int, place: str) -> None:
-        self._expected, self._place = seq, place
-
-    def _next_line(self) -> bytes:
-        line = next(self._lines, None)
-        if line is not None:
-            return line
+            if every and event.seq % every == 0:
+                self._part = "digest"
+                line = next(self._lines, None)
+                if line is None:
+                    break
+                yield self._digest(self._verified(line))
+                self._part = "event"
+            self._expected += 1
         raise LogBroken(
             f"{self._name} ends before {self._place}, without its seal",
             first_wrong=self._expected,
             why="the file is cut off",
             fix=_COPY,
             code="E-LOG-SHORT",
+        )
+
+    @property
+    def _place(self) -> str:
+        if self._part == "event":
+            return f"event {self._expected}"
+        return (
+            f"the digest after event {self._expected}" if self._part == "digest" else "the header"
         )
 
     def _read_header(self, line: bytes) -> HistoryHeader:
@@ -189,6 +195,15 @@ class HistoryReader:
 
     def _verified(self, line: bytes) -> bytes:
         """The line without its check. LogBroken if the check is missing or wrong."""
+        content = line[:-_CHECK_SIZE] + b"}"
+        self._check.update(content)
+        check = self._check.hexdigest()[:16]
+        if line.endswith(f',"check":"{check}"}}\n'.encode()) and not too_deep(content):
+            return content
+        self._refuse(line)
+
+    def _refuse(self, line: bytes) -> NoReturn:
+        """What is wrong with a line that isn't the one its check was made for."""
         if not line.endswith(b"\n"):
             raise LogBroken(
                 f"{self._name} is cut off in the line of {self._place}",
@@ -197,22 +212,18 @@ class HistoryReader:
                 fix=_COPY,
                 code="E-LOG-HALF",
             )
-        content, mark, check = line.rpartition(b',"check":"')
+        content, mark, _ = line.rpartition(b',"check":"')
         content += b"}"
         if not mark:
             self._changed("its line has no check")
         if too_deep(content):
             self._changed("its line nests too deeply")
-        self._misplaced(content)
-        self._check.update(content)
-        if check != f'{self._check.hexdigest()[:16]}"}}\n'.encode():
-            self._changed("its line doesn't match its check")
-        return content
+        if self._part == "event":
+            self._misplaced(content)
+        self._changed("its line doesn't match its check")
 
     def _misplaced(self, content: bytes) -> None:
         """LogBroken if the line is of another event; a better message than a wrong check."""
-        if not self._expected or self._place.startswith("the digest"):
-            return
         try:
             if content.startswith(_SEAL_BEGINS):
                 seq = _seal_decoder.decode(content).seal.last_seq + 1
@@ -241,6 +252,8 @@ class HistoryReader:
                 data = base64.b64decode(line.data_b64 or "", validate=True)
         except (ValueError, msgspec.DecodeError) as error:
             self._changed(str(error))
+        if line.seq != self._expected:
+            raise out_of_order(self._expected, line.seq, self._name)
         if not 0 <= line.at_ns < _AT_NS_END:
             self._changed(f"its time {line.at_ns} is none")
         return record(line.seq, line.subject, data, line.at_ns, strict=self._strict)
@@ -260,6 +273,8 @@ class HistoryReader:
             seal = _seal_decoder.decode(content).seal
         except msgspec.DecodeError as error:
             self._changed(str(error))
+        if seal.last_seq != self._expected - 1:
+            raise out_of_order(self._expected, seal.last_seq + 1, self._name)
         if seal.events != self._expected - self.header.first_seq:
             self._changed(f"the seal counts {seal.events} events")
         if seal.chain != self._chain.hex():

@@ -8,7 +8,7 @@ from unicron.events.envelope import Envelope, Source
 from unicron.events.ids import Sequence
 
 
-class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A well-formed envelope around an event type this version doesn't know.
 
     It is kept and raised as an alarm, never dropped. Under the control subjects it is a decision:
@@ -20,7 +20,7 @@ class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
     source: Source | None = None
 
 
-class UndecodableEvent(msgspec.Struct, frozen=True, kw_only=True):
+class UndecodableEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Bytes that are no envelope, or an event with a wrong field. `reason` names the place."""
 
     id: str
@@ -31,7 +31,7 @@ class UndecodableEvent(msgspec.Struct, frozen=True, kw_only=True):
 Entry: TypeAlias = Envelope | UnknownEvent | UndecodableEvent
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One entry of a log; a live stream and a history file give equal values.
 
     `data` are the raw bytes, which chain and digests are computed from. `at_ns`: when the stream

@@ -59,10 +59,10 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
     if isinstance(envelope.body, ev.Decision) != control:
         # A node may write under its own subject only: there, nothing is a decision.
         return replace(state, seq=recorded.seq, void=state.void + 1)
-    heard = _hear(state, envelope.source)
+    heard = _hear(state, recorded.seq, envelope.source)
     if heard is None:
         return replace(state, seq=recorded.seq, duplicates=state.duplicates + 1)
-    state = replace(heard, seq=recorded.seq)
+    state = heard
     try:
         if isinstance(envelope.body, ev.Decision):
             after = _decision(state, recorded.seq, envelope)
@@ -72,10 +72,11 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
         return replace(state, void=state.void + 1)
 
 
-def _hear(state: ClusterState, source: Source) -> ClusterState | None:
-    """The state with the source's counter advanced; None for a duplicate or an earlier life."""
+def _hear(state: ClusterState, at: Sequence, source: Source) -> ClusterState | None:
+    """The state `at` this entry with the source's counter advanced; None for a duplicate or an
+    earlier life."""
     if source.counter == 0:  # the server's own reports aren't numbered
-        return state
+        return replace(state, seq=at)
     known = state.sources.get(source.who)
     gaps = state.gaps
     if known is None or known.incarnation != source.incarnation:
@@ -90,10 +91,13 @@ def _hear(state: ClusterState, source: Source) -> ClusterState | None:
         past = known.past
         gaps += source.counter > known.counter + 1
     new = SourceState(incarnation=source.incarnation, counter=source.counter, past=past)
-    return replace(state, sources=put(state.sources, source.who, new), gaps=gaps)
+    return replace(state, seq=at, sources=put(state.sources, source.who, new), gaps=gaps)
 
 
 def _fact(state: ClusterState, at: Sequence, source: Source, body: ev.AnyFact) -> ClusterState:
+    if type(body) in WORKER_FACTS:  # most are
+        state = _worker_fact(state, at, body)  # type: ignore[arg-type]
+        return _mark_fact(state, at, source)
     match body:
         case ev.AgentStarted():
             state = nodes.agent_started(state, at, body, source.incarnation)
@@ -103,17 +107,16 @@ def _fact(state: ClusterState, at: Sequence, source: Source, body: ev.AnyFact) -
             state = nodes.store_bound(state, at, body)
         case ev.ConnectionOpened() | ev.ConnectionClosed():
             state = nodes.connection(state, body)
-        case ev.FactsDropped():
-            pass  # nobody knows what they would have done; for people
         case _:
-            state = _worker_fact(state, at, body)
+            pass  # FactsDropped: nobody knows what they would have done; for people
     return _mark_fact(state, at, source)
 
 
 def _mark_fact(state: ClusterState, at: Sequence, source: Source) -> ClusterState:
     """The newest fact of a node's agent, against which opinions about the node are judged."""
-    kind, _, name = source.who.partition("/")
-    node = state.nodes.get(name) if kind == "agent" else None
+    if not source.who.startswith("agent/"):
+        return state
+    node = state.nodes.get(source.who[len("agent/") :])
     if node is None or node.incarnation != source.incarnation:
         return state
     return with_node(state, replace(node, last_fact=at))

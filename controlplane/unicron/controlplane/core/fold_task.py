@@ -192,6 +192,14 @@ def everybody(task: TaskState) -> set[tuple[WorkerId, Incarnation]]:
     }
 
 
+def _is_among(worker: WorkerState, members: tuple[Member | OrderedMember, ...]) -> bool:
+    """Does this life of the worker stand there?"""
+    for member in members:
+        if member.worker == worker.worker:
+            return member.incarnation == worker.incarnation
+    return False
+
+
 def _members(ordered: tuple[OrderedMember, ...]) -> tuple[Member, ...]:
     return tuple(Member(worker=m.worker, incarnation=m.incarnation, rank=m.rank) for m in ordered)
 
@@ -215,7 +223,7 @@ def ready(
     task = state.tasks[worker.task]
     if task.phase != "ordered" or body.generation != task.generation:
         return state
-    if all((m.worker, m.incarnation) != (body.worker, body.incarnation) for m in task.target):
+    if not _is_among(worker, task.target):
         return state
     if worker.status == "prepared":
         state = with_worker(state, to_status(worker, "member"))
@@ -261,7 +269,7 @@ def committed(
     task = state.tasks[worker.task]
     if body.generation != task.generation or task.phase not in ("ordered", "running"):
         return state
-    if (worker.worker, worker.incarnation) not in everybody(task):
+    if not _is_among(worker, task.members) and not _is_among(worker, task.target):
         return state
     return with_task(
         state,
@@ -282,7 +290,7 @@ def finished(
     task = state.tasks[worker.task]
     if task.phase not in ("ordered", "running") or not _current(task, body.generation):
         return state
-    if (worker.worker, worker.incarnation) not in everybody(task):
+    if not _is_among(worker, task.members) and not _is_among(worker, task.target):
         return state
     return with_task(
         state,

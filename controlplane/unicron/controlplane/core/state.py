@@ -25,7 +25,7 @@ from unicron.events import (
 FOLD_VERSION = 4
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of all parts of the state."""
 
 
