@@ -345,7 +345,7 @@ class Night:
                 generation=task.generation,
                 iteration=task.iteration,
                 phase="reduce",
-                error="[gloo/transport/tcp/pair.cc:537] Connection closed by peer [192.0.2.1]:40123",
+                error="[gloo/transport/tcp/pair.cc:537] Connection closed by peer [192.0.2.1]",
             )
             self._later("worker", member.worker, member.incarnation, error)
 
