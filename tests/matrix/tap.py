@@ -52,6 +52,14 @@ async def read_frame(reader, *, up):
     return Frame(up, line + body, subject, "".join(names), body[head:-2])
 
 
+async def _forward(writer, frame):
+    """Whoever died hears nothing more."""
+    if not writer.is_closing():
+        with contextlib.suppress(OSError):
+            writer.write(frame.raw)
+            await writer.drain()
+
+
 @dataclass(eq=False)
 class Catch:
     """The first message that `fits` is held, with whatever follows it on its connection, until
@@ -167,9 +175,7 @@ class Tap:
                     break
             else:
                 self._answered(frame)
-                with contextlib.suppress(OSError):  # whoever died hears nothing more
-                    writer.write(frame.raw)
-                    await writer.drain()
+                await _forward(writer, frame)
         if up:
             writer.close()
 
