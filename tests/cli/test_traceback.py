@@ -28,8 +28,10 @@ def told(path, **fields):
     """Of a worker that raised; the sequence at which it said so."""
     story = running(1)
     story.fact("worker/n1/1", 1, ExceptionReported(**_COMMON, **fields))
+    seq = len(story.log)
+    story.settle()
     story.history(Path(path))
-    return len(story.log)
+    return seq
 
 
 def test_a_short_one_stands_in_the_log(cli):
@@ -37,8 +39,9 @@ def test_a_short_one_stands_in_the_log(cli):
     done = cli("traceback", f"#{seq}", "--log", "x.ndjson")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == "Traceback\n  here\nValueError: boom\n\n"
-    event = cli("status", seq, "--log", "x.ndjson").stdout
-    assert event.splitlines()[-1] == f"next: unicron traceback {seq} --log x.ndjson"
+    for question in (("status", seq), ("why", seq), ("audit", "inc")):
+        told_of = cli(*question, "--log", "x.ndjson").stdout
+        assert f"unicron traceback {seq} --log x.ndjson" in told_of
 
 
 def test_of_a_long_one_a_file_has_both_ends(cli):
@@ -64,7 +67,7 @@ def test_other_events_have_none(cli):
     done = cli("traceback", 1, "--log", "x.ndjson")
     assert done.exit_code == 2
     assert f"workers raised in #{seq}" in done.stderr
-    assert cli("traceback", seq + 1, "--log", "x.ndjson").exit_code == 2
+    assert cli("traceback", 9999, "--log", "x.ndjson").exit_code == 2
 
 
 def test_it_commands_no_terminal(cli):

@@ -26,6 +26,7 @@ from unicron.controlplane.replay.standing import (
     rank_of,
     task_now,
     task_words,
+    tracebacks,
     worker_now,
 )
 from unicron.controlplane.replay.story import NextCommand, PlanChoice
@@ -283,15 +284,11 @@ def _event(reading: Reading, seq: int) -> IdStatus:
         facts=tuple((name, one_line(value)) for name, value in facts if value),
         events=(event,),
         events_left_out=0,
-        commands=_about(reading.body(seq), str(seq)),
+        commands=(
+            *tracebacks(reading, (recorded.seq,)),
+            NextCommand(arguments=("why", str(seq)), about="what led to it"),
+        ),
     )
-
-
-def _about(body: object, seq: str) -> tuple[NextCommand, ...]:
-    why = NextCommand(arguments=("why", seq), about="what led to it")
-    if isinstance(body, ev.ExceptionReported) and body.traceback:
-        return NextCommand(arguments=("traceback", seq), about="the whole traceback"), why
-    return (why,)
 
 
 def _plan_facts(choice: PlanChoice) -> list[tuple[str, str]]:

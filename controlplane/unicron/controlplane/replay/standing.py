@@ -1,5 +1,7 @@
 """How the things that an incident hit stand at the end of the log, and what to do about it."""
 
+from collections.abc import Iterable
+
 from unicron.controlplane.core import tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.leases import leases
@@ -9,6 +11,7 @@ from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import NextCommand, NowState
 from unicron.controlplane.replay.summary import IncidentSummary
 from unicron.controlplane.replay.units import count
+from unicron.events import ExceptionReported, Sequence
 
 
 def standing_of(reading: Reading, incident: IncidentSummary) -> tuple[NowState, ...]:
@@ -33,6 +36,7 @@ def commands_of(reading: Reading, incident: IncidentSummary) -> tuple[NextComman
         found.append(
             NextCommand(arguments=("why", node.node), about=f"why {node.node} is {node.status}")
         )
+    found += tracebacks(reading, reading.state.incidents[incident.id].evidence)[:1]
     found.append(
         NextCommand(
             arguments=("why", str(incident.resolved_seq or incident.opened_seq)),
@@ -45,6 +49,15 @@ def commands_of(reading: Reading, incident: IncidentSummary) -> tuple[NextComman
         )
     )
     return tuple(found)
+
+
+def tracebacks(reading: Reading, seqs: Iterable[Sequence]) -> tuple[NextCommand, ...]:
+    """How to see those of the exceptions among these events."""
+    return tuple(
+        NextCommand(arguments=("traceback", str(seq)), about=f"the traceback of {body.worker}")
+        for seq in seqs
+        if isinstance(body := reading.body(seq), ExceptionReported) and body.traceback
+    )
 
 
 def node_now(node: NodeState) -> NowState:

@@ -10,6 +10,7 @@ from unicron.controlplane.replay.evidence import CAUSE, SUSPICION, SYMPTOM, weig
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.sizes import sizes_of
+from unicron.controlplane.replay.standing import tracebacks
 from unicron.controlplane.replay.story import NextCommand, StoryEvent
 from unicron.controlplane.replay.summaries import Summaries
 from unicron.events import IncidentId, Sequence
@@ -47,7 +48,7 @@ def why_of(reading: Reading, summaries: Summaries, asked: str) -> CauseChain:
         links=links,
         left_out=len(depths) - len(chosen),
         others=tuple(o for o in others if o.seq != seq),
-        commands=_commands(incident, seq, others),
+        commands=(*tracebacks(reading, sorted(chosen))[:1], *_commands(incident, seq, others)),
     )
 
 
