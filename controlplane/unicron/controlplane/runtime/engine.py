@@ -82,7 +82,6 @@ class Engine:
         self._clock = clock or SystemClock()
         self._planning = planning
         self._snapshots = snapshots
-        self._birth = ""
         self._caught_up = False
         self._strict = strict
         self._follower = Follower(event_log, Watchman(strict=strict), self._folded)
@@ -147,14 +146,13 @@ class Engine:
             raise
         finally:
             await self._election.give_back()
-            if in_order and self._snapshots is not None and self._birth:
-                await self._snapshots.finish(self._snapshot())
+            if in_order and self._snapshots is not None and self._snapshots.birth:
+                await self._snapshots.finish(self._snapshot(self._snapshots.birth))
 
     async def _begin_from(self, snapshots: SnapshotKeeper) -> None:
         """From the newest good one, if there is any. Who begins while the log is away waits."""
         while True:
             try:
-                self._birth = await self._log.birth()
                 found = await snapshots.newest(self._log)
             except LogUnreachable as error:
                 log.warning("waiting for the log: %s", error)
@@ -165,14 +163,14 @@ class Engine:
                 self._election.folded(self.state.term)
             return
 
-    def _snapshot(self) -> Snapshot:
-        return self._follower.snapshot(birth=self._birth, version=self._version)
+    def _snapshot(self, birth: str) -> Snapshot:
+        return self._follower.snapshot(birth=birth, version=self._version)
 
     def _snapshot_if_due(self) -> None:
         """Not while history is folded: that would write one after the other."""
         keeper = self._snapshots
         if keeper is not None and self._caught_up and keeper.due(self.state.seq):
-            keeper.take(self._snapshot())
+            keeper.take(self._snapshot(keeper.birth))
 
     async def _end_of_log(self) -> Sequence:
         """The last entry there is. Who begins while the log is away waits for it."""

@@ -229,7 +229,7 @@ class NatsServer:
             read += [
                 f"$JS.API.STREAM.INFO.{stream}",
                 f"$JS.API.STREAM.MSG.GET.{stream}",
-            f"$JS.API.STREAM.MSG.GET.{subjects.text_stream(self.cluster)}",
+                f"$JS.API.STREAM.MSG.GET.{subjects.text_stream(self.cluster)}",
                 f"$JS.API.CONSUMER.CREATE.{stream}.>",
                 f"$JS.API.CONSUMER.DELETE.{stream}.*",
                 f"$JS.FC.{stream}.>",

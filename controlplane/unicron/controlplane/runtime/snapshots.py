@@ -59,6 +59,8 @@ class SnapshotKeeper:
         self._stores = tuple(stores)
         self._every = every
         self._tell = tell
+        #: Of the log; "" until newest() has asked for it.
+        self.birth = ""
         self._last = Sequence(0)
         self._wanted: Snapshot | None = None
         self._wake = anyio.Event()
@@ -78,6 +80,7 @@ class SnapshotKeeper:
             LogMismatch, LogBroken: a snapshot shows that this isn't the log any more that it was.
             LogUnreachable: the log gives no answer.
         """
+        self.birth = await event_log.birth()
         last = await event_log.last_seq()
         for seq, store in await self._known():
             snapshot = await self._good(event_log, last, seq, store)

@@ -9,11 +9,13 @@ import anyio
 
 from unicron.controlplane.core.invariants import Violation
 from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.memory import MemorySnapshots
 from unicron.controlplane.runtime.outcomes import Outcome, Unknown
 from unicron.controlplane.runtime.ports import Hold, Solver
 from unicron.controlplane.runtime.writer import NotLeading
 from unicron.controlplane.testing.network import ALL, Link
 from unicron.controlplane.testing.server import Server
+from unicron.controlplane.testing.snapshots import SimulatedKeeper
 from unicron.events import Beat, LogUnreachable, Recorded, Sequence, subjects
 
 T = TypeVar("T")
@@ -37,6 +39,7 @@ class Instance:
         skew_ns: int,
         on_end: Callable[["Instance", str, tuple[Violation, ...]], None],
         lease_link: Link | None = None,
+        kept: MemorySnapshots | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._server = server
@@ -61,6 +64,7 @@ class Instance:
             solver=solver(self),
             version="sim",
             clock=self,
+            snapshots=SimulatedKeeper(server.stream, kept) if kept is not None else None,
             strict=True,
         )
         server.listeners.append(self)

@@ -17,6 +17,7 @@ from unicron.controlplane.core.invariants import Violation, samples_violations
 from unicron.controlplane.core.state import ClusterState
 from unicron.controlplane.core.tables import ENDED
 from unicron.controlplane.runtime.engine import Engine
+from unicron.controlplane.runtime.memory import MemorySnapshots
 from unicron.controlplane.testing import trace, virtual
 from unicron.controlplane.testing.collective import Group, Life
 from unicron.controlplane.testing.faults import KINDS
@@ -55,6 +56,7 @@ class Simulation:
         self.hosts: dict[str, Host] = {}
         self.instances: list[Instance] = []
         self.server = Server(CLUSTER, self._stored, window_ms=options.window_ms)
+        self._kept = MemorySnapshots()
         self.state = ClusterState()
         self.lines: list[str] = [trace.header()]
         self.violations: list[Violation] = []
@@ -250,6 +252,7 @@ class Simulation:
                 skew_ns=skew_ms * 1_000_000,
                 on_end=self._instance_ended,
                 lease_link=self._lease_link(),
+                kept=self._kept,
             )
         )
 
