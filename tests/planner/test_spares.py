@@ -5,9 +5,12 @@ import pytest
 
 from tests.planner.cases import linear, node, problem, running, slots
 from unicron.planner import LayoutOption, check
+from unicron.planner.best import best_plan
 from unicron.planner.dynamic import dynamic_plan
+from unicron.planner.explain import explain
 from unicron.planner.problem import Layout
-from unicron.planner.spares import with_spare
+from unicron.planner.spares import free_nodes, with_spare
+from unicron.planner.whatif import carried_out, failed
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -94,3 +97,45 @@ def test_without_a_time_of_repair_nobody_can_say():
     base = msgspec.structs.replace(cluster([]), repair_ms=0)
     with pytest.raises(ValueError, match="repair_ms"):
         with_spare(base, dynamic_plan)
+
+
+def rigid_and_light():
+    """A node of its own is worth more to the heavy one as a spare than to the light one."""
+    tasks = [
+        rigid("heavy", 8, slots("n0/0-1", "n1/0-1", "n2/0-1", "n3/0-1"), weight_milli=10_000),
+        running(
+            "light",
+            linear(2, gflops=1),
+            slots("n4/0-1"),
+            min_devices=0,
+            max_devices=2,
+            transition_ms=12 * HOUR_MS,
+        ),
+    ]
+    return cluster(tasks, repair_ms=30 * DAY_MS)
+
+
+def test_the_best_plan_leaves_a_node_free_where_that_pays_and_says_so():
+    base = rigid_and_light()
+    plan = best_plan(base)
+    assert check(base, plan) == ()
+    assert free_nodes(base, plan) == ("n4",)
+    assert dict(plan.statistics)["spare"] == 1
+    said = "bound by: n4 is left free, to stand in when another node fails (8 of 10 devices used)"
+    assert said in explain(base, plan)
+
+
+def test_nothing_is_left_free_where_nobody_knows_how_long_a_node_is_away():
+    base = msgspec.structs.replace(rigid_and_light(), repair_ms=0)
+    plan = best_plan(base)
+    assert free_nodes(base, plan) == ()
+    assert plan == dynamic_plan(base)
+    assert "left free" not in " ".join(explain(base, plan))
+
+
+def test_when_a_node_fails_the_spare_takes_over():
+    base = rigid_and_light()
+    then = failed(carried_out(base, best_plan(base)), "n1")
+    plan = best_plan(then)
+    heavy = next(a for a in plan.assignments if a.task == "heavy")
+    assert {slot.node for slot in heavy.slots} == {"n0", "n2", "n3", "n4"}

@@ -149,6 +149,9 @@ def _bound_words(told: Explanation) -> str:
         return f"bound by: minimums can't all be met, {names} below the minimum ({used})"
     if told.source == "local":
         return f"bound by: only hit tasks may change, and only on devices they hold ({used})"
+    if told.spares:
+        free = ", ".join(told.spares)
+        return f"bound by: {free} is left free, to stand in when another node fails ({used})"
     if not told.bounds:
         return f"bound by: no layout on offer makes idle devices worth their change ({used})"
     shown = [bound_words(bound) for bound in told.bounds[:_BOUNDS_SHOWN]]

@@ -30,6 +30,7 @@ from unicron.planner.pricing import (
     transition_ms,
 )
 from unicron.planner.problem import Layout, NodeSupply, PlanProblem, TaskDemand
+from unicron.planner.spares import free_nodes
 
 #: Tasks of which it is worked out what another size would be worth; beyond it so many of those that
 #: change, and fewer on clusters of more devices than that.
@@ -107,7 +108,8 @@ class ShadowPrice(msgspec.Struct, frozen=True, kw_only=True):
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. `failure_milli`: by how much the failure lowered the WAF; None if nothing is hit.
-    `optimal`: whether no plan is better; None if the method can't say."""
+    `optimal`: whether no plan is better; None if the method can't say. `spares`: nodes that are
+    left free on purpose."""
 
     source: str
     computed_at: int
@@ -124,6 +126,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     bounds: tuple[Bound, ...]
     runner_up: RunnerUp | None
     shadow_prices: tuple[ShadowPrice, ...]
+    spares: tuple[str, ...] = ()
 
 
 def explanation(problem: PlanProblem, plan: Plan, *, alternatives: bool = True) -> Explanation:
@@ -154,6 +157,7 @@ def explanation(problem: PlanProblem, plan: Plan, *, alternatives: bool = True) 
         bounds=tuple(_bounds(problem, given)),
         runner_up=_runner_up(plan, others) if others is not None else None,
         shadow_prices=tuple(_shadow_prices(problem, plan)) if alternatives else (),
+        spares=free_nodes(problem, plan),
     )
 
 

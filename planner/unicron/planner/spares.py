@@ -15,6 +15,7 @@ a change-over is expensive and the last node brings little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ from unicron.planner.problem import PlanProblem
 from unicron.planner.tables import Table, fill_losses
 from unicron.planner.whatif import carried_out, drained, failed
 
+#: Statistic of a plan that leaves a node free on purpose.
+SPARE: Final = "spare"
 #: Nodes that are tried as the free one: of each of so many tasks, those with the least to lose.
 _TASKS_TRIED = 8
 
@@ -60,7 +63,7 @@ def with_spare(
         return (found[0],)
     best: tuple[Plan, str] | None = None
     for node in _candidates(problem, all_used):
-        plan = _on(problem, solve(drained(problem, node)))
+        plan = left_free(problem, node, solve)
         if plan.relaxed:
             continue
         if best is None or plan.value_gflops_milli > best[0].value_gflops_milli:
@@ -70,9 +73,18 @@ def with_spare(
     return tuple(sorted(found, key=lambda each: (-each.total_milli, each.spare)))
 
 
-def _on(problem: PlanProblem, plan: Plan) -> Plan:
-    """The plan of a problem with a node drained, as one of the problem itself."""
+def left_free(problem: PlanProblem, node: str, solve: Callable[[PlanProblem], Plan]) -> Plan:
+    """A plan of the problem that doesn't use the node."""
+    plan = solve(drained(problem, node))
     return finish(problem, plan.source, plan.assignments, plan.statistics)
+
+
+def free_nodes(problem: PlanProblem, plan: Plan) -> tuple[str, ...]:
+    """Nodes that the plan leaves free on purpose."""
+    if not dict(plan.statistics).get(SPARE):
+        return ()
+    used = {slot.node for assignment in plan.assignments for slot in assignment.slots}
+    return tuple(n.node for n in problem.nodes if n.devices and n.node not in used)
 
 
 def _has_free_node(problem: PlanProblem, plan: Plan) -> bool:
