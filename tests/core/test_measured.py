@@ -285,6 +285,26 @@ def test_a_task_that_turns_out_far_slower_than_others_calls_for_a_plan():
     assert "PlanDecided" in [type(body).__name__ for body in story.settle()]
 
 
+def test_one_plan_is_called_for_once_all_are_measured():
+    """Not one after each: plans with half of the figures would move tasks back and forth."""
+    story = two()
+    story.join("n5")
+    story.settle()
+    story.submit(replace(OTHER, task=ev.TaskId("zeta"), max_devices=2))
+    story.settle()
+    assert [len(t.members) for t in story.state.tasks.values()] == [4, 4, 2]
+    measure(story, GPT, factor=2.0)
+    measure(story, BERT, factor=5.0)
+    assert decide(story.state) is None  # zeta trains, and nobody knows how fast
+    measure(story, "zeta", factor=2.0)
+    assert "iterations of bert take 250 % of" in story.state.plan.reason
+    made = story.settle()
+    assert [type(body).__name__ for body in made].count("PlanRequested") == 1
+    assert [len(t.members) for t in story.state.tasks.values()] == [4, 4, 2]
+    measure(story, BERT, factor=5.1)
+    assert decide(story.state) is None  # it was planned with
+
+
 @pytest.mark.parametrize("factor,calls", [(0.75, True), (0.85, False), (1.2, False), (1.3, True)])
 def test_small_differences_call_for_none(factor, calls):
     story = two()

@@ -198,6 +198,24 @@ def test_silence_in_between_is_not_timed(timed: Timed):
     assert body.step_us == ITERATION_MS * 1000
 
 
+def test_two_are_never_told_at_once(timed: Timed):
+    """Each is written and read back, and hangs are looked for in between only."""
+    gpt, workers = timed.task, dict(timed.state.workers)
+    for name in WORKERS[2:]:
+        workers[name] = replace(workers[name], task="bert")
+    bert = replace(gpt, spec=replace(gpt.spec, task="bert"), members=gpt.members[2:])
+    tasks = {"gpt": replace(gpt, members=gpt.members[:2]), "bert": bert}
+    timed.state = replace(timed.state, tasks=tasks, workers=workers)
+    told = []
+    for _ in range(2 * ENOUGH):
+        for name in timed.pages:
+            timed.put(name, iteration=timed.pages[name].iteration + 1)
+        found = [timed.beat(200), timed.beat(200)]
+        assert all(len(each) <= 1 for each in found)
+        told += [each[0].task for each in found if each]
+    assert sorted(told) == ["bert", "gpt"]
+
+
 # --- transitions ----------------------------------------------------------------------------------
 
 

@@ -3,14 +3,14 @@
 from unicron.controlplane.core import limits
 from unicron.controlplane.core.change import replace
 from unicron.controlplane.core.offers import assumed_us
-from unicron.controlplane.core.problem import active, kind_of
+from unicron.controlplane.core.problem import active, laid_out
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState
 from unicron.controlplane.core.steptimes import (
     layout_of,
     step_time_of,
     transition_ms_of,
 )
-from unicron.events import Planning, TaskSpec, node_of
+from unicron.events import Planning, TaskSpec
 from unicron.planner.errors import BadProblem
 from unicron.planner.problem import Layout
 
@@ -58,9 +58,7 @@ def time_now(state: ClusterState, task: TaskState) -> tuple[StepTime | None, int
     """What was measured of the task as it is laid out now, and what is assumed of that (us)."""
     if not task.members:
         return None, None
-    tp, pp = task.spec.tensor_parallel, task.spec.pipeline_parallel
-    kind = kind_of(state, ((node_of(member.worker), 0) for member in task.members))
-    layout = Layout(tp=tp, pp=pp, dp=len(task.members) // (tp * pp))
+    kind, layout = laid_out(state, task)
     return step_time_of(task, kind, layout), assumed_of(state.planning, task.spec, kind, layout)
 
 

@@ -4,8 +4,9 @@ from unicron.controlplane.core import limits, problem
 from unicron.controlplane.core.change import replace, want_plan, with_task, with_worker
 from unicron.controlplane.core.fold_worker import failed, known, symptom
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState, TransitionTime
-from unicron.controlplane.core.steptimes import factor_of
-from unicron.events import Sequence, TaskMeasured, TaskStalled, WorkerSlow, node_of
+from unicron.controlplane.core.steptimes import factor_of, step_time_of
+from unicron.events import Sequence, TaskMeasured, TaskStalled, WorkerSlow
+from unicron.planner.problem import Layout
 
 
 def stalled(state: ClusterState, at: Sequence, body: TaskStalled) -> ClusterState | None:
@@ -41,8 +42,8 @@ def slow(state: ClusterState, at: Sequence, body: WorkerSlow) -> ClusterState | 
 
 def measured(state: ClusterState, at: Sequence, body: TaskMeasured) -> ClusterState | None:
     """The figure takes the place of an earlier one of that layout and kind. It calls for a plan
-    only if it sets the task apart from the others by much. While a plan is being made nothing of
-    what it rests on may change: the figure is void, and told again afterwards."""
+    only if all are measured and a task is set apart from the others by much. While a plan is being
+    made nothing of what it rests on may change: the figure is void, and told again afterwards."""
     task = state.tasks.get(body.task)
     if task is None or state.plan.request or not _makes_sense(state, task, body):
         return None
@@ -52,10 +53,11 @@ def measured(state: ClusterState, at: Sequence, body: TaskMeasured) -> ClusterSt
         transition_times=_with_transition(task, body),
     )
     after = with_task(state, new)
-    percent = _apart(after, task, new, body.device_kind)
-    if percent is None:
+    apart = _apart(after, task, new, body.device_kind)
+    if apart is None:
         return after
-    why = f"iterations of {body.task} take {percent} % of what was planned with, beside other tasks"
+    name, percent = apart
+    why = f"iterations of {name} take {percent} % of what was planned with, beside other tasks"
     return want_plan(after, at, why)
 
 
@@ -63,13 +65,9 @@ def _makes_sense(state: ClusterState, task: TaskState, body: TaskMeasured) -> bo
     """It is about the generation that runs, as that runs, in numbers that can be."""
     if task.phase != "running" or task.generation != body.generation or not task.members:
         return False
-    tp, pp, dp = body.tensor_parallel, body.pipeline_parallel, body.data_parallel
-    node = state.nodes.get(node_of(task.members[0].worker))
+    layout = Layout(tp=body.tensor_parallel, pp=body.pipeline_parallel, dp=body.data_parallel)
     return (
-        (tp, pp) == (task.spec.tensor_parallel, task.spec.pipeline_parallel)
-        and tp * pp * dp == len(task.members)
-        and node is not None
-        and node.device_kind == body.device_kind
+        (body.device_kind, layout) == problem.laid_out(state, task)
         and 1 <= body.step_us <= limits.STEP_US_MAX
         and 0 <= body.spread_us <= body.step_us
         and body.samples >= 1
@@ -109,15 +107,31 @@ def _with_transition(task: TaskState, body: TaskMeasured) -> tuple[TransitionTim
     return (*known, time)[-limits.TRANSITIONS_MAX :]
 
 
-def _apart(state: ClusterState, old: TaskState, new: TaskState, kind: str) -> int | None:
-    """What the task takes now, in percent of what was planned with, if that is far off: what was
-    measured of it before, or else of the other tasks."""
+def _apart(
+    state: ClusterState, old: TaskState, new: TaskState, kind: str
+) -> tuple[str, int] | None:
+    """A task that takes far from what was planned with, and how much of that in percent: the one
+    that was measured now, or another one since the last plan. None also while a task that runs
+    isn't measured: one plan for all of them, and none before it shows what the last one led to."""
     others = problem.measured(state, apart_from=new.spec.task)
-    if others is None:
+    if others is None or not all(_is_measured(state, task) for task in problem.active(state)):
         return None
     assumed = problem.assumed_in(state)
     before = factor_of(old, kind, assumed) or others.kinds.get(kind, others.common)
-    now = factor_of(new, kind, assumed) or before
-    percent = 100 * now // before
+    found = [(new.spec.task, factor_of(new, kind, assumed), before)]
+    for task in problem.active(state):
+        if task.step_times and task.step_times[-1].at > task.planned_at and task is not new:
+            its_kind = task.step_times[-1].kind
+            beside = others.kinds.get(its_kind, others.common)
+            found.append((task.spec.task, factor_of(task, its_kind, assumed), beside))
     far = 100 + limits.MEASURED_REPLAN_PERCENT
-    return percent if not 100 * 100 // far <= percent <= far else None
+    for name, now, planned in found:
+        percent = 100 * (now or planned) // planned
+        if not 100 * 100 // far <= percent <= far:
+            return name, percent
+    return None
+
+
+def _is_measured(state: ClusterState, task: TaskState) -> bool:
+    """As it is laid out now, if it runs."""
+    return task.phase != "running" or step_time_of(task, *problem.laid_out(state, task)) is not None

@@ -23,7 +23,7 @@ from unicron.controlplane.core.steptimes import (
     transition_ms_of,
 )
 from unicron.controlplane.core.supply import devices, is_lame, usable
-from unicron.events import Allocation, NodeId, TaskId
+from unicron.events import Allocation, NodeId, TaskId, node_of
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
     Layout,
@@ -117,6 +117,13 @@ def kind_of(state: ClusterState, slots: Iterable[tuple[NodeId, int]]) -> str:
     back with others meanwhile: that of most of them.)"""
     kinds = Counter(state.nodes[n].device_kind for n, _ in slots if n in state.nodes)
     return max(sorted(kinds), key=kinds.__getitem__, default="")
+
+
+def laid_out(state: ClusterState, task: TaskState) -> tuple[str, Layout]:
+    """On which kind of device, and how, the members of a task that has some are laid out."""
+    tp, pp = task.spec.tensor_parallel, task.spec.pipeline_parallel
+    kind = kind_of(state, ((node_of(member.worker), 0) for member in task.members))
+    return kind, Layout(tp=tp, pp=pp, dp=len(task.members) // max(tp * pp, 1))
 
 
 def _options(

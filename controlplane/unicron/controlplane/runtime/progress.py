@@ -111,7 +111,9 @@ class ProgressWatch:
             newest = self._clock(task, members, now)
             if newest is not None:
                 steady = self._is_steady(task, members)
-                told = self._stopwatch.commits(state, task, newest, now, steady=steady)
+                # One at a time: each is written and read back, and hangs wait meanwhile.
+                ask = not any(isinstance(opinion, TaskMeasured) for opinion in found)
+                told = self._stopwatch.commits(state, task, newest, now, steady=steady, ask=ask)
                 found += [] if told is None else [told]
             stalled = self._stalled(task, members, now)
             if stalled is not None and self._told.get(task.spec.task) != task.generation:

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from unicron.controlplane.core import limits, tables
+from unicron.controlplane.core.problem import laid_out
 from unicron.controlplane.core.state import ClusterState, StepTime, TaskState
 from unicron.controlplane.core.steptimes import step_time_of
-from unicron.events import TaskMeasured, node_of
+from unicron.events import TaskMeasured
 from unicron.planner.cost import Execution, Sample, Series, Summary, summary
 from unicron.planner.cost.measured import FRESH_MS
 from unicron.planner.problem import Layout
@@ -88,9 +89,16 @@ class Stopwatch:
             course.stopped = now
 
     def commits(
-        self, state: ClusterState, task: TaskState, iteration: int, now: int, *, steady: bool
+        self,
+        state: ClusterState,
+        task: TaskState,
+        iteration: int,
+        now: int,
+        *,
+        steady: bool,
+        ask: bool = True,
     ) -> TaskMeasured | None:
-        """So many iterations are committed by now; is there something to tell?"""
+        """So many iterations are committed by now; is there something to tell, if we `ask`?"""
         course = self._courses.setdefault(task.spec.task, _Course())
         commit = _Commit(iteration, now)
         if course.generation != task.generation:
@@ -109,17 +117,14 @@ class Stopwatch:
             course.begun = commit
         elif now - course.begun.at >= limits.MEASURE_MS:
             _take(course, commit)
-            if now >= course.next_look and not state.plan.request:
+            if ask and now >= course.next_look and not state.plan.request:
                 return _told(state, task, course, commit)
         return None
 
     def _begin(self, state: ClusterState, task: TaskState, course: _Course) -> None:
         """Another generation: what is known of its layout goes on, if that is the same."""
         course.generation, course.begun, course.gap = task.generation, None, None
-        node = state.nodes.get(node_of(task.members[0].worker))
-        kind = node.device_kind if node is not None else ""
-        tp, pp = task.spec.tensor_parallel, task.spec.pipeline_parallel
-        layout = Layout(tp=tp, pp=pp, dp=len(task.members) // (tp * pp))
+        kind, layout = laid_out(state, task)
         if (kind, layout) != (course.kind, course.layout):
             known = step_time_of(task, course.kind, course.layout)
             if known is not None:
