@@ -233,9 +233,10 @@ def judge(data: bytes, log: LogFacts, where: str) -> Snapshot:
 
 def check_log(head: SnapshotHead, log: LogFacts, where: str) -> None:
     """Nothing if the snapshot was made of this log. Raises LogMismatch or LogBroken."""
+    restore = "restore the log from a replica or backup"
     fix = (
-        "restore the log from a replica or backup; only if what it lost may be lost, move the "
-        f"snapshots ({where}) away and empty the run folders of all nodes"
+        f"{restore}; only if what it lost may be lost, move the snapshots ({where}) away and empty "
+        "the run folders of all nodes"
     )
     check_birth(head, log.birth, fix)
     if head.seq > log.last_seq:
@@ -254,7 +255,7 @@ def check_log(head: SnapshotHead, log: LogFacts, where: str) -> None:
             f"#{head.seq:,}",
             first_wrong=missing,
             why="events were removed from it",
-            fix=fix,
+            fix=restore,
             code="E-LOG-GAP",
         )
     if entry_hash(log.entry) != head.entry:

@@ -54,6 +54,7 @@ class JetStreamSnapshots:
         self._bucket = subjects.snapshot_bucket(cluster)
         self._stream = f"OBJ_{self._bucket}"
         self._cluster = cluster
+        self._newest = Sequence(0)  # that was seen here
         self._keep = keep
         self._apart = apart
 
@@ -72,7 +73,9 @@ class JetStreamSnapshots:
                 return []
             raise
         names = (_name_of(subject.removeprefix(prefix)) for subject in found.state.subjects or ())
-        return [Sequence(int(name)) for name in names if _NAME.fullmatch(name)]
+        known = [Sequence(int(name)) for name in names if _NAME.fullmatch(name)]
+        self._newest = max(known, default=self._newest)
+        return known
 
     async def load(self, seq: Sequence) -> bytes | None:
         try:
@@ -82,6 +85,8 @@ class JetStreamSnapshots:
         return result.data
 
     async def save(self, seq: Sequence, data: bytes) -> None:
+        if seq - self._newest < self._apart:
+            return
         known = await self.known()
         if seq - max(known, default=0) < self._apart:
             return
