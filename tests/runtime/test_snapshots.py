@@ -84,7 +84,7 @@ class Kept(Pair):
             for _ in range(count):
                 self.agent_says(ev.AgentStopped(node=ev.NodeId("n1"), reason="asked"))
             await self.engines["a"].submit(SPEC, by="test")
-            await self.until(lambda: "gpt" in self.engines["a"].state.tasks)
+            await self.agree()
         self.engines.clear()
         return len(self.stream.entries)
 
