@@ -93,6 +93,7 @@ def test_the_whole_comes_from_the_server(cli, tmp_path):
     async def main():
         async with NatsServer(tmp_path / "nats", "c") as server:
             log = await JetStreamLog.connect(server.url, "c", name="control/a")
+            await log.keep_texts()
             for event in read_history(Path("x.ndjson")).events:
                 fence = await log.last_control_seq() if ".control." in event.subject else None
                 await log.append(event.subject, event.data, event.id, fence=fence)

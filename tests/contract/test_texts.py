@@ -59,6 +59,7 @@ async def delivered(transport, folder):
 async def stored(server, tmp_path):
     """The text, which an agent has put there."""
     log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
+    await log.keep_texts()
     await log.close()
     folder = tmp_path / "n1"
     folder.mkdir()
@@ -124,6 +125,8 @@ async def test_without_a_stream_it_waits_and_facts_are_not_held_up(server, tmp_p
         subject = subjects.text(CLUSTER, "n1", text.sha256, 0)
         assert await transport.put(subject, b"x") != ""
         log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
+        await log.keep_texts()
+        await log.keep_texts()  # another instance
         await delivered(transport, tmp_path)
         assert await log.text("n1", text) == TEXT
         await log.close()

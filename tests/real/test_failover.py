@@ -22,7 +22,7 @@ from unicron.controlplane.runtime.natsbus import NatsBus
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.solver import ChildSolver
 from unicron.controlplane.runtime.writer import NotLeading
-from unicron.events import TaskSubmitted
+from unicron.events import TaskSubmitted, subjects
 
 pytestmark = pytest.mark.real
 
@@ -115,6 +115,8 @@ async def test_two_begin_at_once(fleet):
     first = fleet.state.leader
     await fleet.follows("b" if first == "a" else "a")
     assert fleet.leaderships == [first]
+    beside = f"STREAM.INFO.{subjects.text_stream(CLUSTER)}"  # made once, by either of them
+    assert (await fleet.log.connection.api(beside, None, dict))["state"]["messages"] == 0
     await fleet.end(first)
     await fleet.until(lambda: len(fleet.leaderships) == 2)
     await fleet.check()

@@ -231,6 +231,8 @@ class ControlPlane:
             folder = self._data / "snapshots" if self._data is not None else None
             event_log, self._snapshots = await open_log(connection, self.cluster, snapshots=folder)
         self._resources.push_async_callback(event_log.close)
+        texts = asyncio.create_task(event_log.keep_texts(), name="a place for long texts")
+        self._resources.callback(texts.cancel)
         return event_log, NatsBus(connection, self.cluster)
 
     def _folder(self) -> Path:

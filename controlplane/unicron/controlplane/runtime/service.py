@@ -116,6 +116,7 @@ async def serve(
                 group.start_soon(_until_signal, group.cancel_scope, tell)
                 group.start_soon(_say_who_leads, engine, instance, tell, changed)
                 group.start_soon(engine.run)
+                group.start_soon(event_log.keep_texts)
                 group.start_soon(_submit, engine, tasks, when_nodes)
                 if observer is not None:
                     group.start_soon(observer.run, engine, event_log)

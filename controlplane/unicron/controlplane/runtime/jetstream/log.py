@@ -117,8 +117,6 @@ class JetStreamLog:
         info = await ensure_stream(connection, cluster, create=create, replicas=replicas)
         if birth is not None and info.birth != birth:
             raise _born_anew(cluster, birth, info.birth)
-        if create:
-            await ensure_texts(connection, cluster, replicas=info.config.num_replicas)
         return cls(connection, cluster, info, attempt_s=attempt_s, limit_s=limit_s)
 
     @classmethod
@@ -252,6 +250,10 @@ class JetStreamLog:
             return None
         data = base64.b64decode(message.data)
         return record(message.seq, message.subject, data, nanoseconds(message.time))
+
+    async def keep_texts(self) -> None:
+        """See to it that there is a place for texts that are too long for the log."""
+        await ensure_texts(self.connection, self._cluster, replicas=self._replicas)
 
     async def text(self, node: NodeId, text: LongText) -> str | None:
         """A text of that node that is too long for the log; None if it isn't beside it."""

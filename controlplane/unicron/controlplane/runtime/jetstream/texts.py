@@ -8,6 +8,7 @@ import base64
 import logging
 from typing import Final
 
+import anyio
 import msgspec
 
 from unicron.controlplane.runtime.jetstream.connection import ApiRefused, Connection, NoAnswer
@@ -20,7 +21,10 @@ log = logging.getLogger(__name__)
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_AGE_S: Final = 30 * 24 * 3600
 
+_AGAIN_S: Final = 5.0
 _NAME_IN_USE: Final = 10058
+#: Not enough of the servers are there, perhaps for now.
+_NO_PEERS: Final = (10005, 10074)
 _NOT_THERE: Final = (10037, 10059)
 
 
@@ -33,8 +37,8 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 async def ensure_texts(connection: Connection, cluster: str, *, replicas: int) -> None:
-    """Make the stream if it isn't there. If that can't be done it is logged: texts wait on the
-    nodes' disks then."""
+    """Make the stream if it isn't there; waits for a server that is away. If it may not be made
+    that is logged: texts wait on the nodes' disks then."""
     name = subjects.text_stream(cluster)
     body = {
         "name": name,
@@ -48,13 +52,21 @@ async def ensure_texts(connection: Connection, cluster: str, *, replicas: int) -
         "max_age": MAX_AGE_S * 1_000_000_000,
         "deny_delete": True,
     }
-    try:
-        await connection.api(f"STREAM.CREATE.{name}", body, dict)
-    except ApiRefused as refused:
-        if refused.err_code != _NAME_IN_USE:  # made otherwise, by an operator: as good
-            log.warning("there is no stream for long texts: %s", refused.what)
-    except (NoAnswer, ConfigError) as error:
-        log.warning("there is no stream for long texts: %s", error)
+    while True:
+        try:
+            await connection.api(f"STREAM.CREATE.{name}", body, dict)
+        except NoAnswer:
+            await anyio.sleep(_AGAIN_S)
+            continue
+        except ApiRefused as refused:
+            if refused.err_code in _NO_PEERS:
+                await anyio.sleep(_AGAIN_S)
+                continue
+            if refused.err_code != _NAME_IN_USE:  # made otherwise, by an operator: as good
+                log.warning("there is no stream for long texts: %s", refused.what)
+        except ConfigError as error:
+            log.warning("there is no stream for long texts: %s", error)
+        return
 
 
 async def read_text(
