@@ -1,4 +1,4 @@
-"""Three nats-servers on this machine that keep a stream together."""
+"""Three nats-servers that keep a stream together: on this machine, or each on a host of its own."""
 
 import contextlib
 import os
@@ -10,16 +10,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from unicron.controlplane.runtime.natsserver import find_nats_server
+from unicron.controlplane.runtime.natsserver import _die_with_parent, find_nats_server
 from unicron.events import UnicronError
 
 _CONFIG = """\
 server_name: "{name}"
-listen: "127.0.0.1:{port}"
+listen: "{host}:{port}"
 ping_interval: "1s"
 ping_max: 2
 jetstream {{ store_dir: "{root}" }}
-cluster {{ name: "three", listen: "127.0.0.1:{route}", routes: [{routes}] }}
+cluster {{ name: "three", listen: "{host}:{route}", routes: [{routes}] }}
 """
 _LIMIT_S = 30.0
 
@@ -34,16 +34,24 @@ def why_not() -> str:
 
 
 class Trio:
-    """Begun with start(), ended with stop(). Servers are counted from 0."""
+    """Begun with start(), ended with stop(). Servers are counted from 0.
 
-    def __init__(self):
+    `hosts`: where they listen. `entered`: what goes before the command of one so that it runs
+    there, by its number."""
+
+    def __init__(self, hosts=("127.0.0.1",) * 3, entered=lambda number: ()):
         self.root = Path(tempfile.mkdtemp(prefix="unicron-"))
+        self.hosts, self._entered = hosts, entered
         self.ports = _free_ports(6)
         self._running = {}
 
     @property
     def url(self):
-        return ",".join(f"nats://127.0.0.1:{port}" for port in self.ports[:3])
+        return ",".join(self.address(number) for number in range(3))
+
+    def address(self, number):
+        """Of one server."""
+        return f"nats://{self.hosts[number]}:{self.ports[number]}"
 
     def start(self):
         for number in range(3):
@@ -51,11 +59,13 @@ class Trio:
         return self
 
     def start_one(self, number):
-        routes = [f"nats://127.0.0.1:{p}" for i, p in enumerate(self.ports[3:]) if i != number]
+        others = [other for other in range(3) if other != number]
+        routes = [f"nats://{self.hosts[other]}:{self.ports[3 + other]}" for other in others]
         config = self.root / f"s{number}.conf"
         config.write_text(
             _CONFIG.format(
                 name=f"s{number}",
+                host=self.hosts[number],
                 port=self.ports[number],
                 root=self.root / f"s{number}",
                 route=self.ports[3 + number],
@@ -64,9 +74,12 @@ class Trio:
         )
         with (self.root / f"s{number}.log").open("ab") as log:
             self._running[number] = subprocess.Popen(
-                [find_nats_server(), "-c", str(config)], stdout=log, stderr=log
+                [*self._entered(number), find_nats_server(), "-c", str(config)],
+                stdout=log,
+                stderr=log,
+                preexec_fn=_die_with_parent(),  # noqa: PLW1509 - the main thread has no other yet
             )
-        _await_port(self.ports[number])
+        _await_port(self.hosts[number], self.ports[number])
 
     def kill(self, name):
         """SIGKILL to the server of that name (s0, s1, s2)."""
@@ -90,10 +103,10 @@ def _free_ports(count):
         return [one.getsockname()[1] for one in found]
 
 
-def _await_port(port):
+def _await_port(host, port):
     end = time.monotonic() + _LIMIT_S
     while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        with contextlib.suppress(OSError), socket.create_connection((host, port), 1):
             return
         time.sleep(0.02)
-    raise AssertionError(f"no server at port {port} (pid {os.getpid()})")
+    raise AssertionError(f"no server at {host}:{port} (pid {os.getpid()})")

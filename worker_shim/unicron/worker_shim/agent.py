@@ -290,12 +290,14 @@ def parse(arguments: list[str] | None, environment: dict[str, str]) -> AgentOpti
 
 def _nats_url(environment: dict[str, str]) -> str:
     url = environment.get("UNICRON_NATS", "")
-    parts = urlsplit(url)
-    if parts.scheme not in ("nats", "tls", "ws", "wss") or not parts.hostname:
-        raise ConfigError(
-            "UNICRON_NATS isn't the address of a NATS server" if url else "UNICRON_NATS isn't set",
-            fix="set it to nats://[user:password@]host:port",
-        )
+    for parts in map(urlsplit, url.split(",")):
+        if parts.scheme not in ("nats", "tls", "ws", "wss") or not parts.hostname:
+            raise ConfigError(
+                "UNICRON_NATS isn't the address of a NATS server"
+                if url
+                else "UNICRON_NATS isn't set",
+                fix="set it to nats://[user:password@]host:port, several with commas between",
+            )
     return url
 
 

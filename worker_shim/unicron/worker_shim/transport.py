@@ -8,9 +8,11 @@ wrong is logged, once for each outage.
 import asyncio
 import contextlib
 import logging
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from urllib.parse import urlsplit
 
 import msgspec
 from nats.aio.client import Client
@@ -32,6 +34,10 @@ _ACK_LIMIT_S = 2.0
 _SEND_LIMIT_S = 0.5
 _PING_INTERVAL_S = 2
 _LOOK_S = 0.5
+_CLOSE_LIMIT_S = 1.0
+#: A server that takes facts and acknowledges none for so long may be cut off from the others of its
+#: cluster: another one is tried, if there is one. They need about 5 s to agree on a new leader.
+MOVE_AFTER_S = 8.0
 
 # Error code of JetStream's API.
 _MESSAGE_TOO_LARGE = 10054
@@ -57,7 +63,8 @@ _ack_decoder = msgspec.json.Decoder(_Ack)
 class Transport:
     """For a program with an event loop of its own, the agent. Made and used in one loop.
 
-    `run` until cancelled; `flush` before that for a clean end.
+    `url`: address of the server, or of several of one cluster with commas between. `run` until
+    cancelled; `flush` before that for a clean end.
     """
 
     def __init__(
@@ -72,11 +79,13 @@ class Transport:
         self.facts = FactPublisher(identity, self._store, wake, spool=spool)
         self.publish = self.facts.publish
         self.flush = self.facts.flush
-        self._url = url
+        self._servers = url.split(",")
+        random.shuffle(self._servers)  # or all would sit on the first one
         self._on_order = on_order
         self._client: Client | None = None
         self._up = asyncio.Event()
         self._closed = asyncio.Event()
+        self._refused_since: float | None = None
         self._outage_logged = False
         self._address: tuple[str, int] | None = None
 
@@ -134,6 +143,7 @@ class Transport:
                     await self._connect(client, closed)
                 delay = RETRY_FIRST_S
                 self._client, self._closed, self._outage_logged = client, closed, False
+                self._refused_since = None
                 self._up.set()
                 log.info("%s: connected to the log", self.identity.client)
                 await self.ask()
@@ -145,6 +155,7 @@ class Transport:
                 self._up.clear()
                 self._client = None
                 closed.set()
+                self._servers.sort(key=_is_at(client))  # last comes the one that we had
                 await _close_quietly(client)
             await asyncio.sleep(delay)
             delay = min(2 * delay, RETRY_LAST_S)
@@ -158,8 +169,9 @@ class Transport:
                 log.warning("%s: NATS: %s", self.identity.client, error)
 
         await client.connect(
-            self._url,
+            list(self._servers),
             name=self.identity.client,
+            dont_randomize=True,
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
@@ -219,15 +231,30 @@ class Transport:
         except MaxPayloadError:
             return TooLarge(f"{len(data)} bytes, the server takes {client.max_payload}")
         except Exception as error:
+            self._not_stored(closed)
             return f"{type(error).__name__} {error}".rstrip()
         finally:
             request.cancel()
             broken.cancel()
         # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
         if ack.error is None:
+            self._refused_since = None
             return Sequence(ack.seq)
         refused = f"refused by the log: {ack.error}"
-        return TooLarge(refused) if ack.error.get("err_code") == _MESSAGE_TOO_LARGE else refused
+        if ack.error.get("err_code") == _MESSAGE_TOO_LARGE:
+            return TooLarge(refused)
+        self._not_stored(closed)
+        return refused
+
+    def _not_stored(self, closed: asyncio.Event) -> None:
+        """The server that we are connected to couldn't have it stored; if that goes on, leave it.
+        Nothing else tells that it is cut off from the others: it answers our pings."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since > MOVE_AFTER_S and len(self._servers) > 1:
+            self._refused_since = None
+            closed.set()
 
 
 class ThreadTransport:
@@ -327,6 +354,18 @@ async def _until_closed(client: Client, closed: asyncio.Event) -> None:
                 await closed.wait()
 
 
+def _is_at(client: Client) -> Callable[[str], bool]:
+    """Says of an address whether it is that of the server that the client had, or tried, last."""
+    server = client._current_server  # `connected_url` is empty once it is closed
+    there = (server.uri.hostname, server.uri.port) if server is not None else None
+
+    def is_there(address: str) -> bool:
+        one = urlsplit(address)
+        return (one.hostname, one.port or 4222) == there
+
+    return is_there
+
+
 def _peer(client: Client) -> tuple[str, int] | None:
     """Address of the connected socket; nats-py has no public door to it."""
     writer = getattr(client._transport, "_io_writer", None)
@@ -339,5 +378,10 @@ def _peer(client: Client) -> tuple[str, int] | None:
 
 async def _close_quietly(client: Client) -> None:
     with contextlib.suppress(Exception):
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(_CLOSE_LIMIT_S):
             await client.close()
+    # What can't be sent any more keeps the socket open until the kernel gives up, in a quarter of
+    # an hour; nobody waits for it.
+    writer = getattr(client._transport, "_io_writer", None)
+    if writer is not None:
+        writer.transport.abort()

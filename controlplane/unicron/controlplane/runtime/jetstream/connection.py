@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -13,6 +15,8 @@ from nats.aio.msg import Msg
 
 from unicron.events import ConfigError, LogError, LogTooOld, LogUnreachable
 
+log = logging.getLogger(__name__)
+
 #: Atomic publishing and what the fence needs came with this version.
 OLDEST_SERVER = (2, 12)
 
@@ -22,6 +26,16 @@ _RECONNECT_PAUSE_S = 0.05
 _PING_INTERVAL_S = 2
 #: How long an attempt that is given up gets to clean up after itself.
 _CANCEL_S = 0.5
+_CLOSE_LIMIT_S = 2.0
+#: A server that refuses or leaves unanswered what is asked of it for so long may be cut off from
+#: the others of its cluster: another one is tried, if there is one. They need about 5 s to agree on
+#: a new leader, and whoever leads is to be back within the lease, 10 s.
+MOVE_AFTER_S = 7.0
+
+# Error codes of JetStream that say no more than silence does, as from servers that can't agree on
+# who leads them: incomplete, temporarily unavailable, can't handle the request, stream is offline,
+# an earlier try is still in process, too many requests.
+_FOR_NOW = (10004, 10008, 10009, 10118, 10158, 10167)
 
 T = TypeVar("T")
 
@@ -50,6 +64,9 @@ class ApiError(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
+    """Any answer. `type`: of the API's alone; an acknowledgement of what was stored has none."""
+
+    type: str = ""
     error: ApiError | None = None
 
 
@@ -80,6 +97,24 @@ def _shown(url: str) -> str:
         return url.rpartition("@")[2]
 
 
+def _read(answer: Msg) -> _Answer:
+    try:
+        return msgspec.json.decode(answer.data, type=_Answer)
+    except msgspec.DecodeError:
+        return _Answer(type="unknown")  # whoever asked will see
+
+
+def _credentials(addresses: list[str]) -> dict[str, str]:
+    """User and password for those servers, too, that the others tell us of: without them, they
+    would refuse us. Empty if the addresses have none, or not the same."""
+    with contextlib.suppress(ValueError):
+        found = {(parts.username, parts.password) for parts in map(urlsplit, addresses)}
+        user, password = found.pop()
+        if user and password and not found:
+            return {"user": user, "password": password}
+    return {}
+
+
 async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
     """Do `work`; TimeoutError after the limit whatever it does about being cancelled: nats-py's
     connect can swallow that, and would then try for ever."""
@@ -96,13 +131,29 @@ async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
+class _Client(Client):
+    """Leaves a broken connection at once. nats-py would wait until all that was to be sent on it is
+    sent, or until the kernel gives up, in a quarter of an hour."""
+
+    async def _attempt_reconnect(self) -> None:
+        self.abort()
+        await super()._attempt_reconnect()
+
+    def abort(self) -> None:
+        """Close the socket with what is unsent."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+
 class Connection:
     """Made by connect(). Everything sent while it is away goes out when it is back, up to 2 MiB:
     a request that timed out may still take effect."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.client = Client()
+        self.client = _Client()
         self._url = url
+        self._failing: tuple[float, float] | None = None  # since and until when requests failed
         self._name = name
         self._connecting = True
         self._last_error: Exception | None = None
@@ -110,17 +161,21 @@ class Connection:
         self._listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
     async def _open(self, limit_s: float) -> None:
+        servers = self._url.split(",")
+        random.shuffle(servers)  # or all would sit on the first one
         options: dict[str, Any] = {
+            "dont_randomize": True,  # whoever leaves one tries it last
             "reconnect_time_wait": _RECONNECT_PAUSE_S,
             "max_reconnect_attempts": -1,
             "ping_interval": _PING_INTERVAL_S,
-            "connect_timeout": limit_s,
+            "connect_timeout": limit_s / len(servers),  # one that is down must not use up all
+            **_credentials(servers),
         }
         try:
             await _within(
                 limit_s,
                 self.client.connect(
-                    self._url.split(","),
+                    servers,
                     name=self._name,
                     error_cb=self._on_error,
                     disconnected_cb=self._on_lost,
@@ -213,6 +268,7 @@ class Connection:
             lost()
 
     async def _on_back(self) -> None:
+        self._failing = None
         for _, back in list(self._listeners):
             back()
 
@@ -231,10 +287,11 @@ class Connection:
     async def request(
         self, subject: str, data: bytes, *, limit_s: float, headers: dict[str, str] | None = None
     ) -> Msg:
-        """Send and wait for the answer. NoAnswer if there is none; LogError if `data` is larger
-        than the server takes."""
+        """Send and wait for the answer. NoAnswer if there is none, or only one for now; LogError if
+        `data` is larger than the server takes."""
+        sent = asyncio.get_running_loop().time()
         try:
-            return await self.client.request(subject, data, timeout=limit_s, headers=headers)
+            answer = await self.client.request(subject, data, timeout=limit_s, headers=headers)
         except nats_errors.MaxPayloadError:
             raise LogError(
                 f"an event of {len(data)} bytes under {subject} is too large",
@@ -244,11 +301,46 @@ class Connection:
             ) from None
         except (nats_errors.Error, OSError) as error:
             self.check_permitted(subject)
+            await self.not_served(sent)
             raise NoAnswer(
                 f"the NATS server at {self.address} gave no answer on {subject}",
                 why=str(error) or type(error).__name__,
                 fix="check that the server runs",
             ) from None
+        said = _read(answer)
+        if said.error is not None and said.error.err_code in _FOR_NOW:
+            await self.not_served(sent)
+            raise NoAnswer(
+                f"the NATS server at {self.address} can't do anything on {subject} for now",
+                why=said.error.description,
+                fix="if that lasts: more than half of a cluster's servers must be there",
+            )
+        if said.error is None and not said.type:
+            self.served()
+        return answer
+
+    @property
+    def has_others(self) -> bool:
+        """The server that it is connected to isn't the only one."""
+        return len(self.client.servers) > 1
+
+    def served(self) -> None:
+        """The server that we are connected to is one of the majority that keeps the log: something
+        was stored, or it hears from the others. Whatever else it answers, it may be cut off."""
+        self._failing = None
+
+    async def not_served(self, since: float) -> None:
+        """It could not do what was asked of it at `since` (the loop's time). If that goes on, leave
+        it for another one. Nothing else tells that it is cut off: it answers our pings."""
+        now = asyncio.get_running_loop().time()
+        first, last = self._failing or (since, since)
+        if now - last > MOVE_AFTER_S or not self.client.is_connected:
+            first = since
+        self._failing = first, now
+        if now - first > MOVE_AFTER_S and self.has_others:
+            self._failing = None
+            log.warning("the server is of no use for %g s: trying another one", now - first)
+            await self.client.force_reconnect()
 
     async def api(
         self, operation: str, body: object, answer: type[T], *, limit_s: float = _API_LIMIT_S
@@ -256,7 +348,7 @@ class Connection:
         """Call JetStream's API. ApiRefused if it answers with an error, NoAnswer if not at all."""
         data = b"" if body is None else msgspec.json.encode(body)
         message = await self.request(f"$JS.API.{operation}", data, limit_s=limit_s)
-        error = msgspec.json.decode(message.data, type=_Answer).error
+        error = _read(message).error
         if error is not None:
             raise ApiRefused(
                 f"the NATS server refuses {operation}: {error.description}",
@@ -279,7 +371,9 @@ class Connection:
         )
 
     async def close(self) -> None:
-        """Close it for good. Harmless if it is closed."""
+        """Close it for good, within 2 s. Harmless if it is closed."""
         if self.client._flush_queue is not None:  # else it never came as far as connecting
             with contextlib.suppress(OSError, nats_errors.Error):  # the server is gone already
-                await self.client.close()
+                async with asyncio.timeout(_CLOSE_LIMIT_S):
+                    await self.client.close()
+        self.client.abort()

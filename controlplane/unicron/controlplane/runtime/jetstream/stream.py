@@ -1,5 +1,6 @@
 """The cluster's stream: how it is made, and what one must be like to be taken for the log."""
 
+import asyncio
 import secrets
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,11 @@ _TOO_FEW_SERVERS = (10005, 10074)
 #: Writers try again for 30 s; the server must still know their ids then, with ample reserve.
 DUPLICATE_WINDOW_S = 300
 _SHORTEST_WINDOW_S = 120
+#: The servers that keep a stream hear from each other every second.
+_HEARD_NS = 4_000_000_000
+#: Longer than they need for that, and than it takes until a connection leaves one that is cut off.
+_AGREE_LIMIT_S = 15.0
+_PAUSE_S = 0.2
 
 _CLUSTER_KEY = "unicron.cluster"
 _BIRTH_KEY = "unicron.birth"
@@ -72,17 +78,44 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     deleted: list[int] | None = None
 
 
+class _Replica(msgspec.Struct, frozen=True):
+    active: int = 0  # ns since it was heard
+
+
+class _Servers(msgspec.Struct, frozen=True):
+    """Who keeps the stream, as the one sees it that answers."""
+
+    leader: str = ""
+    replicas: list[_Replica] = []
+
+
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's answer about the stream. `created`: RFC 3339."""
+    """The server's answer about the stream. `created`: RFC 3339. `cluster`: None if there is one
+    server only."""
 
     config: _FoundConfig
     state: StreamState
     created: str
+    cluster: _Servers | None = None
 
     @property
     def birth(self) -> str:
         """Tells it from any other stream: what we wrote into it when we made it."""
         return self.config.metadata.get(_BIRTH_KEY, self.created)
+
+    @property
+    def is_current(self) -> bool:
+        """Whoever answered hears from most of the servers that keep the stream. One that was cut
+        off from them answers, too, but doesn't know what was stored since."""
+        if self.cluster is None:
+            return True
+        replicas = self.cluster.replicas
+        heard = 1 + sum(replica.active < _HEARD_NS for replica in replicas)
+        return bool(self.cluster.leader) and 2 * heard > 1 + len(replicas)
+
+
+class _ServerAway(ConfigError):
+    """There are servers enough, but one of them is away."""
 
 
 class _Names(msgspec.Struct, frozen=True):
@@ -101,11 +134,13 @@ def stream_config(cluster: str, birth: str) -> StreamConfig:
 
 async def stream_info(connection: Connection, cluster: str, *, deleted: bool = False) -> StreamInfo:
     """The stream as it is; with a list of what is `deleted` from it if that is wanted. LogMismatch
-    if there is none; ConfigError without JetStream."""
+    if there is none; ConfigError without JetStream; NoAnswer also if the server that answers is cut
+    off from most of those that keep the stream."""
     name = subjects.stream_name(cluster)
     body = {"deleted_details": True} if deleted else None
+    asked = asyncio.get_running_loop().time()
     try:
-        return await connection.api(f"STREAM.INFO.{name}", body, StreamInfo)
+        info = await connection.api(f"STREAM.INFO.{name}", body, StreamInfo)
     except ApiRefused as refused:
         if refused.err_code in _NOT_ENABLED:
             raise _no_jetstream(connection) from None
@@ -121,6 +156,15 @@ async def stream_info(connection: Connection, cluster: str, *, deleted: bool = F
         if not connection.has_jetstream:
             raise _no_jetstream(connection) from None
         raise
+    if not info.is_current:
+        await connection.not_served(asked)
+        raise NoAnswer(
+            f"the NATS server at {connection.address} doesn't hear from the others",
+            why=f"most servers that keep the log of {cluster} are away, or it is cut off from them",
+            fix="more than half of them must be there",
+        )
+    connection.served()
+    return info
 
 
 def _no_jetstream(connection: Connection) -> ConfigError:
@@ -144,15 +188,29 @@ async def ensure_stream(
     connection: Connection, cluster: str, *, create: bool, replicas: int
 ) -> StreamInfo:
     """The cluster's stream, made if it isn't there and `create`. LogMismatch if the one that is
-    there can't be the log."""
+    there can't be the log. Several servers get time to come and to agree on who leads them."""
+    give_up = asyncio.get_running_loop().time() + _AGREE_LIMIT_S
+    while True:
+        try:
+            info = await _found_or_made(connection, cluster, create=create, replicas=replicas)
+        except (NoAnswer, _ServerAway):
+            if not connection.has_others or asyncio.get_running_loop().time() > give_up:
+                raise
+            await asyncio.sleep(_PAUSE_S)
+        else:
+            _check(connection, cluster, info)
+            return info
+
+
+async def _found_or_made(
+    connection: Connection, cluster: str, *, create: bool, replicas: int
+) -> StreamInfo:
     try:
-        info = await stream_info(connection, cluster)
+        return await stream_info(connection, cluster)
     except LogMismatch as mismatch:
         if not create or mismatch.code != "E-LOG-NONE":
             raise
-        info = await _create(connection, cluster, replicas)
-    _check(connection, cluster, info)
-    return info
+        return await _create(connection, cluster, replicas)
 
 
 async def _create(connection: Connection, cluster: str, replicas: int) -> StreamInfo:
@@ -167,7 +225,8 @@ async def _create(connection: Connection, cluster: str, replicas: int) -> Stream
         if refused.err_code == _NAME_IN_USE:  # another instance was quicker
             return await stream_info(connection, cluster)
         if refused.err_code in _TOO_FEW_SERVERS:
-            raise ConfigError(
+            away = "offline" in refused.what
+            raise (_ServerAway if away else ConfigError)(
                 f"the log can't be kept by {replicas} servers",
                 why=f"{connection.address}: {refused.what}",
                 fix="ask for fewer replicas (1 for one server), or give the addresses of a cluster",

@@ -24,6 +24,7 @@ from unicron.events import LogBroken, Recorded, record, subjects
 _HEARTBEAT_S = 1
 _PATIENCE_S = 2.5 * _HEARTBEAT_S  # two heartbeats may be missed
 _ABANDONED_AFTER_S = 5  # the server removes a consumer that nobody listens to
+_LOOK_AFTER = 5  # heartbeats in a row
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _DELETE_LIMIT_S = 0.5
@@ -64,6 +65,7 @@ class JetStreamTail:
         self._wake = asyncio.Event()
         self._stale = True  # there is no consumer, or none that can be trusted
         self._closed = False
+        self._heartbeats = 0  # since the last entry
         self._consumer = ""
         self._subscription: Subscription | None = None
         self._unlisten = connection.listen(self._wake.set, self._reopen)
@@ -110,6 +112,7 @@ class JetStreamTail:
         seq, at_ns = int(tokens[5 + shift]), int(tokens[7 + shift])
         if seq == self._next:
             self._next += 1
+            self._heartbeats = 0
             return record(seq, message.subject, message.data, at_ns)
         if seq > self._next:
             await self._gap(seq)
@@ -122,8 +125,17 @@ class JetStreamTail:
                 self._stale = True
             if stalled := headers.get("Nats-Consumer-Stalled"):
                 await self._answer(stalled)
+            self._heartbeats += 1
+            if self._heartbeats % _LOOK_AFTER == 0:
+                await self._look()
         elif message.reply:
             await self._answer(message.reply)
+
+    async def _look(self) -> None:
+        """Nothing has come for long. A server that was cut off from the others sends heartbeats all
+        the same, but answers nothing about the stream: then the connection moves to another one."""
+        with contextlib.suppress(NoAnswer, ApiRefused):
+            await self._log.check_reaches(self._next)
 
     async def _answer(self, flow_control: str) -> None:
         with contextlib.suppress(nats_errors.Error, OSError):  # a lost one shows as silence
