@@ -273,7 +273,7 @@ async def test_whatever_the_hook_does_but_agree_refuses(answer, reason):
     solver = ApprovingSolver(Dynamic(), approve, "Me", limit_s=0.05)
     with pytest.raises(SolverFailed) as caught:
         await solver.solve(_problem())
-    assert str(caught.value) == f"not approved by Me: {reason} (a goes from 2 to 1 devices)"
+    assert str(caught.value) == f"not approved by Me: {reason} (a goes from 2 to 1 device)"
 
 
 async def test_a_task_that_a_failure_has_hit_is_not_asked_about():
