@@ -141,10 +141,10 @@ class HistoryReader:
             yield event
             if every and event.seq % every == 0:
                 self._part = "digest"
-                line = next(self._lines, None)
-                if line is None:
+                following = next(self._lines, None)
+                if following is None:
                     break
-                yield self._digest(self._verified(line))
+                yield self._digest(self._verified(following))
                 self._part = "event"
             self._expected += 1
         raise LogBroken(

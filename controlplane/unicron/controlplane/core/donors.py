@@ -15,11 +15,12 @@ def donors(
     that sends it to each, None to who has it."""
     slots = [Slot(node=worker.node, device=worker.device) for worker in people]
     ranks = {slot: rank for rank, slot in enumerate(slots)}
-    nodes = {
-        node.node: NodeSupply(node=node.node, kind=node.device_kind, devices=(), rack=node.rack)
-        for node in state.nodes.values()
-        if any(worker.node == node.node for worker in people)
-    }
+    nodes: dict[str, NodeSupply] = {}
+    for worker in people:
+        if (node := state.nodes.get(worker.node)) is not None:
+            nodes[node.node] = NodeSupply(
+                node=node.node, kind=node.device_kind, devices=(), rack=node.rack
+            )
     holders = [slot for slot, stands in zip(slots, standing, strict=True) if stands]
     takers = [slot for slot, stands in zip(slots, standing, strict=True) if not stands]
     chosen = nearest(nodes, takers, holders, holders)
