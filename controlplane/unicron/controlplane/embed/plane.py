@@ -21,6 +21,7 @@ from unicron.controlplane.embed.failure import surfaced
 from unicron.controlplane.embed.hosting import Hosting
 from unicron.controlplane.embed.scheduler import Scheduler
 from unicron.controlplane.embed.stream import EventStream
+from unicron.controlplane.runtime import looplag
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.observer import Observer
@@ -166,11 +167,9 @@ class ControlPlane:
                 limit_s=self._approval_limit_s,
             )
         version = importlib.metadata.version("unicron-controlplane")
+        birth = await event_log.birth()
         observer = Observer.configured(
-            cluster=self.cluster,
-            birth=await event_log.birth(),
-            instance=self._instance,
-            version=version,
+            cluster=self.cluster, birth=birth, instance=self._instance, version=version
         )
         if observer is not None:
             self._resources.push_async_callback(observer.aclose)
@@ -194,15 +193,15 @@ class ControlPlane:
             planning=self._planning,
             snapshots=self._snapshots,
         )
-        group = anyio.create_task_group()
-        await group.__aenter__()
-        self._group = group
+        self._group = group = await anyio.create_task_group().__aenter__()
         if self._server is not None:
             group.start_soon(_until_it_ends, self._server)
         group.start_soon(engine.run)
         await self._ready(engine)
         if observer is not None:
             group.start_soon(observer.run, engine, event_log)
+        else:
+            group.start_soon(looplag.watch)
         if hosting is not None:
             group.start_soon(host_bus.run)
             if engine.leading:

@@ -20,6 +20,7 @@ from unicron.controlplane.replay import span_names as names
 from unicron.controlplane.replay.casefile import CaseFile, case_of
 from unicron.controlplane.replay.spans import Span, spans_of
 from unicron.controlplane.replay.window import LogPart, LogWindow
+from unicron.controlplane.runtime import looplag
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.ports import EventLog
 from unicron.controlplane.runtime.telemetry import Telemetry, wanted
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 _KEEP = 20_000
 #: How long before its leadership a leader takes care of incidents, in stream time.
 _BEFORE_NS = 60_000_000_000
-_LOOK_S = 0.5
 _LOG_LOOK_S = 5.0
 
 
@@ -145,7 +145,7 @@ class Observer:
         self._gauges(engine)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._look)
+                group.start_soon(looplag.watch, self._looked)
                 group.start_soon(self._look_at_log, engine, event_log)
         finally:
             self._notice()
@@ -159,13 +159,10 @@ class Observer:
         else:
             self._leading = False
 
-    async def _look(self) -> None:
-        """How late the loop comes to what is due, and whether this instance leads."""
-        while True:
-            due = anyio.current_time() + _LOOK_S
-            await anyio.sleep(_LOOK_S)
-            self._telemetry.took(names.LOOP_LAG, max(0.0, anyio.current_time() - due), {})
-            self._notice()
+    def _looked(self, lag_s: float) -> None:
+        """The event loop came so late. Does this instance lead?"""
+        self._telemetry.took(names.LOOP_LAG, lag_s, {})
+        self._notice()
 
     async def _look_at_log(self, engine: Engine, event_log: EventLog) -> None:
         """How many entries stand in the log that weren't folded yet."""

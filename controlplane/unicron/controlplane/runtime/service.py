@@ -21,6 +21,7 @@ import msgspec
 import setproctitle
 
 from unicron.controlplane.core.state import ClusterState
+from unicron.controlplane.runtime import looplag
 from unicron.controlplane.runtime.configfile import read_configuration
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.jetstream import connect
@@ -120,6 +121,8 @@ async def serve(
                 group.start_soon(_submit, engine, tasks, when_nodes)
                 if observer is not None:
                     group.start_soon(observer.run, engine, event_log)
+                else:
+                    group.start_soon(looplag.watch)
         await event_log.close()
     finally:
         with anyio.CancelScope(shield=True):
