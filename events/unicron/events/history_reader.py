@@ -110,7 +110,8 @@ def _bounded(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 class HistoryReader:
     """One pass over the lines of a file. The header is read at once; iterating gives events and
-    digests as their lines are checked, the seal's digest last; `seal` is known after that.
+    digests as their lines are checked, the seal's digest last; `seal` is known after that. `chain`:
+    the log's, after the event that was given last.
 
     Raises as read_history() does, except that an OSError comes as it is.
     """
@@ -122,12 +123,12 @@ class HistoryReader:
         self._check = hashlib.sha256()
         self._part = "header"  # what must stand on the line that comes next ...
         self._expected = 0  # ... and of which sequence it is
-        self._chain = b""
+        self.chain = b""
         self.seal: Seal | None = None
         self.header = self._read_header(next(self._lines, b""))
 
     def __iter__(self) -> Iterator[Item]:
-        self._chain = bytes.fromhex(self.header.chain_before)
+        self.chain = bytes.fromhex(self.header.chain_before)
         every = self.header.digest_every
         self._expected = self.header.first_seq
         self._part = "event"
@@ -137,7 +138,7 @@ class HistoryReader:
                 yield from self._end(content)
                 return
             event = self._event(content)
-            self._chain = extend_chain(self._chain, event.seq, event.subject, event.data)
+            self.chain = extend_chain(self.chain, event.seq, event.subject, event.data)
             yield event
             if every and event.seq % every == 0:
                 self._part = "digest"
@@ -159,9 +160,7 @@ class HistoryReader:
     def _place(self) -> str:
         if self._part == "event":
             return f"event {self._expected}"
-        return (
-            f"the digest after event {self._expected}" if self._part == "digest" else "the header"
-        )
+        return f"the digest after event {self._expected}" if self._expected else "the header"
 
     def _read_header(self, line: bytes) -> HistoryHeader:
         try:
@@ -277,7 +276,7 @@ class HistoryReader:
             raise out_of_order(self._expected, seal.last_seq + 1, self._name)
         if seal.events != self._expected - self.header.first_seq:
             self._changed(f"the seal counts {seal.events} events")
-        if seal.chain != self._chain.hex():
+        if seal.chain != self.chain.hex():
             self._changed("the seal's chain isn't that of the events")
         if next(self._lines, None) is not None:
             self._changed("there are lines after the seal")

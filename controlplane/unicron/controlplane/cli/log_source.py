@@ -55,7 +55,8 @@ class OpenLog:
     """A log that is being read: `items` can be gone through once, and each is checked before it
     is handed out. `fold_version`: of the fold that computed the digests among them. `total`: how
     many entries there are, None if only the end tells. `fraction()`: how much has been read, 0 to
-    1; None if nobody can tell. `snapshot`: what the items come after, if they aren't all."""
+    1; None if nobody can tell. `snapshot`: what the items come after, if they aren't all.
+    `chain()`: the log's after the item that was taken last, if reading computes it."""
 
     shown: str
     cluster: str
@@ -65,6 +66,7 @@ class OpenLog:
     total: int | None
     fraction: Callable[[], float | None]
     snapshot: "Snapshot | None" = None
+    chain: Callable[[], bytes] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +185,7 @@ def _open_file(path: Path, cluster: str | None, from_snapshot: str | None) -> It
             items=items,
             total=None,
             fraction=lambda: file.tell() / size if size else None,
+            chain=lambda: reader.chain,
             snapshot=snapshot,
         )
 

@@ -149,6 +149,7 @@ def _replay(asked: Asked) -> Replayed:
             until=asked.until,
             fold_version=opened.fold_version,
             snapshot=opened.snapshot,
+            chain=opened.chain,
         )
         total = opened.total
         if total is None and report.divergence is None:  # a file is also checked beyond --until

@@ -53,8 +53,8 @@ class Folding:
         self.gaps: list[SourceGap] = []
         self.unread: list[Unread] = []
 
-    def step(self, recorded: Recorded) -> ClusterState:
-        """Fold one entry; the state after it.
+    def step(self, recorded: Recorded, chain: bytes | None = None) -> ClusterState:
+        """Fold one entry; the state after it. `chain`: the log's after it, if that is known.
 
         Raises:
             LogBroken: it isn't the next one.
@@ -69,8 +69,16 @@ class Folding:
         except Exception as error:  # whatever a forged entry makes the fold stumble over
             raise ReplayDivergence(_fold_failed(recorded, error)) from error
         self.state = after
-        self.chain = extend_chain(self.chain, recorded.seq, recorded.subject, recorded.data)
-        self._note(before, after, recorded)
+        self.chain = chain or extend_chain(
+            self.chain, recorded.seq, recorded.subject, recorded.data
+        )
+        if (
+            after.void != before.void
+            or after.duplicates != before.duplicates
+            or after.gaps != before.gaps
+            or after.unknown != before.unknown
+        ):
+            self._note(before, after, recorded)
         return after
 
     def run(self, events: Iterable[Recorded], until: int | None = None) -> ClusterState:

@@ -82,11 +82,11 @@ class Tally:
 
     def count(self, recorded: Recorded) -> None:
         self.events += 1
-        envelope = recorded.envelope
-        if envelope is None or not isinstance(envelope.body, Decision):
+        envelope = recorded.entry
+        if not isinstance(envelope, Envelope) or not isinstance(envelope.body, Decision):
             return
         self.decisions += 1
-        self.inputs += isinstance(envelope.body, INPUTS)
+        self.inputs += type(envelope.body) in INPUTS
         if envelope.basis is not None:
             self.foreign += envelope.basis.decided_at < recorded.seq - 1
 

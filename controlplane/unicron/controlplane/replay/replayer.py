@@ -1,6 +1,6 @@
 """A log, folded again and judged: what an embedder calls, and what it gets back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as SequenceOf
 from itertools import takewhile
 
@@ -115,12 +115,14 @@ def replay_once(
     until: int | None = None,
     fold_version: int = FOLD_VERSION,
     snapshot: Snapshot | None = None,
+    chain: Callable[[], bytes] | None = None,
 ) -> tuple[ReplayReport, ClusterState]:
     """One pass over a log that need not fit into memory; its report and the state at its end.
 
     `items`: the entries from the first one on, or from the one after `snapshot`, and, of a history
-    file, the digests between them; `fold_version`: of the fold that computed those. Raises as
-    Replayer does.
+    file, the digests between them; `fold_version`: of the fold that computed those. `chain`: gives
+    the log's chain after the item that was taken last, if whoever reads the items computes it
+    anyway. Raises as Replayer does.
     """
     if until is not None:
         began = snapshot.seq if snapshot is not None else 0
@@ -128,7 +130,7 @@ def replay_once(
             raise _out_of_reach(until, began, began)
         items = takewhile(lambda item: item.seq <= until, items)
     if not verify:
-        folding, tally = _folded(items, snapshot)
+        folding, tally = _folded(items, snapshot, chain)
         report = _report(folding, tally, verified=None)
     else:
         judge = Judge(fold_version, snapshot)
@@ -142,12 +144,14 @@ def replay_once(
 
 
 def _folded(
-    items: Iterable[Recorded | StateDigest], snapshot: Snapshot | None
+    items: Iterable[Recorded | StateDigest],
+    snapshot: Snapshot | None,
+    chain: Callable[[], bytes] | None,
 ) -> tuple[Folding, Tally]:
     folding, tally = Folding(snapshot), Tally()
     for item in items:
         if isinstance(item, Recorded):
-            folding.step(item)
+            folding.step(item, chain() if chain is not None else None)
             tally.count(item)
     return folding, tally
 
