@@ -60,10 +60,12 @@ class Given(argparse.Namespace):
 
 
 @contextlib.asynccontextmanager
-async def _control(url: str, name: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def control(
+    url: str, name: str, cluster: ClusterId = CLUSTER
+) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "unicron.controlplane.runtime.service"),
-        *("--cluster", CLUSTER, "--instance", name, "--die-with-parent", str(os.getpid())),
+        *("--cluster", cluster, "--instance", name, "--die-with-parent", str(os.getpid())),
         env={**os.environ, "UNICRON_NATS": url},
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -108,9 +110,9 @@ async def once(how: signal.Signals, chance: random.Random) -> dict[str, float]:
         async with NatsServer(Path(folder) / "nats", CLUSTER) as server:
             log = await JetStreamLog.connect(server.url, CLUSTER, name="control/bench")
             try:
-                async with _control(server.url, "a") as a:
+                async with control(server.url, "a") as a:
                     await _find(log, LeadershipTaken, "a")
-                    async with _control(server.url, "b"):
+                    async with control(server.url, "b"):
                         # The follower has begun once it has seen several renewals.
                         await asyncio.sleep(6 * _RENEWAL_S + _RENEWAL_S * chance.random())
                         start = time.time_ns()

@@ -9,7 +9,7 @@ what it was decided on. One seed gives the same bytes each time.
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from unicron import events as ev
 from unicron.controlplane.core.deadlines import deadlines
@@ -43,10 +43,21 @@ _TRACEBACK = "\n".join(
 class Night:
     """`run` until the log is long enough. `log`: the entries; `state`: what they come to."""
 
-    def __init__(self, *, nodes: int = 8, devices: int = 4, tasks: int = 3, seed: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 8,
+        devices: int = 4,
+        tasks: int = 3,
+        seed: int = 1,
+        after: Iterable[ev.Recorded] = (),
+    ) -> None:
+        """`after`: what stands in the log already."""
         self.state = ClusterState()
         self.log: list[ev.Recorded] = []
         self._chain = ev.EMPTY_CHAIN
+        for recorded in after:
+            self._take(recorded)
         self._rng = random.Random(seed)
         self._devices, self._tasks = devices, tasks
         self._counters: dict[tuple[str, int], int] = {}
@@ -82,9 +93,11 @@ class Night:
 
     def _raw(self, subject: str, data: bytes) -> None:
         seq = len(self.log) + 1
-        recorded = codec.record(seq, subject, data, _START_NS + seq * _STEP_NS)
+        self._take(codec.record(seq, subject, data, _START_NS + seq * _STEP_NS))
+
+    def _take(self, recorded: ev.Recorded) -> None:
         self.log.append(recorded)
-        self._chain = ev.extend_chain(self._chain, seq, subject, data)
+        self._chain = ev.extend_chain(self._chain, recorded.seq, recorded.subject, recorded.data)
         self.state = fold(self.state, recorded)
 
     def _write(self, subject: str, who: str, life: int, body: ev.AnyEvent, **more: object) -> None:

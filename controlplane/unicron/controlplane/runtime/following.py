@@ -26,6 +26,10 @@ from unicron.events import (
 )
 from unicron.planner.problem import PlanProblem
 
+#: In a cluster of more nodes than this an entry takes so long that no more are folded in a row.
+_MANY_NODES = 500
+_IN_A_ROW = 16
+
 
 class Follower:
     """What one instance knows of the log, and waits for. `on_event` is called after each fold."""
@@ -61,6 +65,8 @@ class Follower:
         try:
             async for recorded in tail:
                 self._take(recorded)
+                if len(self.state.nodes) > _MANY_NODES and recorded.seq % _IN_A_ROW == 0:
+                    await anyio.lowlevel.checkpoint()  # beats and the lease don't wait for all of it
         finally:
             with anyio.CancelScope(shield=True):
                 await tail.aclose()
