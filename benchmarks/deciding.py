@@ -285,9 +285,11 @@ def _opened(client: str, number: int) -> ev.ConnectionOpened:
     return ev.ConnectionOpened(client=client, server="N" * 56, client_number=number)
 
 
-def _envelope(who: str, life: int, counter: int, body: ev.AnyEvent, **more: object) -> ev.Envelope:
+def _envelope(who: str, life: int, counter: int, body: ev.AnyEvent, term: int = 0) -> ev.Envelope:
     source = ev.Source(who=who, incarnation=ev.Incarnation(life), counter=counter)
-    return ev.Envelope(id=ev.event_id(source), source=source, written_at_ns=0, body=body, **more)  # type: ignore[arg-type]
+    return ev.Envelope(
+        id=ev.event_id(source), source=source, written_at_ns=0, body=body, term=ev.Term(term)
+    )
 
 
 def _recorded(
@@ -296,7 +298,7 @@ def _recorded(
     """As entries of a log, from that sequence on; the first of all took the leadership."""
     for at, (who, counter, body) in enumerate(events, seq):
         control_tree = isinstance(body, ev.Decision)
-        term = ev.Term(1 if control_tree and at > 1 else 0)
+        term = int(control_tree and at > 1)
         subject = (
             subjects.control(CLUSTER, "cluster", CLUSTER)
             if control_tree

@@ -66,7 +66,7 @@ class Follower:
             async for recorded in tail:
                 self._take(recorded)
                 if len(self.state.nodes) > _MANY_NODES and recorded.seq % _IN_A_ROW == 0:
-                    await anyio.lowlevel.checkpoint()  # beats and the lease don't wait for all of it
+                    await anyio.lowlevel.checkpoint()  # beats and the lease can't wait
         finally:
             with anyio.CancelScope(shield=True):
                 await tail.aclose()
