@@ -122,6 +122,7 @@ def test_a_newer_format_is_left_aside(small):
         lambda first, rest: [first, *rest, b'{"nodes":{"n9":{}}}'],
         lambda first, rest: rest,
         lambda first, rest: [b"[" * 100_000],
+        lambda first, rest: [b'{"x":' + b"[" * 100_000],
         lambda first, rest: [b""],
     ],
 )
@@ -131,8 +132,15 @@ def test_bytes_that_no_version_of_ours_wrote_are_left_aside(small, change):
     assert changed != [first, *rest]
     with pytest.raises(SnapshotUnusable):
         decode_snapshot(sealed(b"\n".join(changed)))
-    with pytest.raises(SnapshotUnusable):
-        decode_snapshot(small.partition(b"\n")[0] + b"\nno stream")
+
+
+def test_bytes_that_are_no_snapshot_at_all_are_left_aside():
+    check = hashlib.sha256(b"no stream").hexdigest().encode()
+    for data in (b"", b"\n", b"unicron-snapshot", b"unicron-snapshot\nx", b"\xff 1 x\ny"):
+        with pytest.raises(SnapshotUnusable, match="no snapshot"):
+            decode_snapshot(data)
+    with pytest.raises(SnapshotUnusable, match="can't be read"):
+        decode_snapshot(b"unicron-snapshot 1 %s\nno stream" % check)
 
 
 def test_a_state_with_a_part_that_is_new_is_another_state(small):

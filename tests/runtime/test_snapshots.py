@@ -1,6 +1,7 @@
 """An engine that begins from snapshots and leaves some: which it takes, and what that changes."""
 
 import logging
+from itertools import pairwise
 
 import anyio
 import msgspec
@@ -14,11 +15,12 @@ from unicron.controlplane.core.decide import decide
 from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.snapshot import decode_snapshot
 from unicron.controlplane.replay import Replayer
+from unicron.controlplane.runtime import snapshots
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryLog, MemorySnapshots, MemoryStream
 from unicron.controlplane.runtime.snapshots import SnapshotKeeper
 from unicron.controlplane.runtime.unread import NewerLog
-from unicron.events import LogBroken, LogMismatch, LogUnreachable, subjects
+from unicron.events import ConfigError, LogBroken, LogMismatch, LogUnreachable, subjects
 
 
 class Reads(MemoryLog):
@@ -37,7 +39,7 @@ class Kept(Pair):
     """Instances that keep snapshots in one place; `said` by whom they began from one."""
 
     def __init__(self, every=1, stores=None):
-        super().__init__()
+        super().__init__(lease_ms=60_000)  # nobody is silent here, however slow the machine
         self.stores = stores or [MemorySnapshots(keep=3)]
         self.every = every
         self.said = []
@@ -65,7 +67,13 @@ class Kept(Pair):
                 await engine.run()
 
         group.start_soon(run)
-        await self.until(lambda: engine.leading or engine.follows)
+
+        def settled():
+            """It leads, or follows another one and isn't just about to lead."""
+            holder = self.stream.hold.holder.partition("/")[0]
+            return engine.leading or (engine.follows and holder not in ("", name))
+
+        await self.until(settled)
 
     async def agree(self):
         """Once there is nothing more to decide."""
@@ -90,7 +98,8 @@ class Kept(Pair):
 
 
 def warnings(caplog):
-    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    about = [r for r in caplog.records if r.name.endswith(".snapshots")]
+    return [r.getMessage() for r in about if r.levelno >= logging.WARNING]
 
 
 async def test_who_began_from_a_snapshot_goes_on_like_who_folded_everything(caplog):
@@ -132,6 +141,8 @@ async def test_one_is_written_every_so_often_and_the_newest_are_kept():
                 pair.agent_says(ev.AgentStopped(node=ev.NodeId("n1"), reason="asked"))
             await pair.until(lambda n=number: any(seq >= 10 * n for seq in pair.kept))
         assert len(pair.kept) == 3
+        kept = sorted(pair.kept)
+        assert all(later - seq >= 10 for seq, later in pairwise(kept))
     assert max(pair.kept) == len(pair.stream.entries)
     for seq, data in pair.kept.items():
         snapshot = decode_snapshot(data)
@@ -241,18 +252,75 @@ async def test_another_log_of_the_same_name_stops_it():
     assert error.code == "E-LOG-BIRTH"
 
 
+async def test_a_log_with_a_hole_before_the_snapshot_stops_it(monkeypatch):
+    pair = Kept()
+    last = await pair.night()
+
+    async def first_missing(log, upto):
+        assert upto == last
+        return 3
+
+    monkeypatch.setattr(MemoryLog, "first_missing", first_missing)
+    error = await refused(pair, pair.stream)
+    assert (error.code, error.first_wrong) == ("E-LOG-GAP", 3)
+
+
+async def followed(pair):
+    """An instance begins, follows whoever has the lease, and ends in order."""
+    pair.stream.hold = pair.stream.hold._replace(holder="z/1", revision=99)
+    async with pair.running("b"):
+        await pair.until(lambda: pair.engines["b"].follows)
+    del pair.engines["b"]
+    pair.stream.hold = pair.stream.hold._replace(holder="", revision=100)
+
+
+async def test_what_was_read_is_not_written_again():
+    pair = Kept(every=10)
+    last = await pair.night()
+    kept = dict(pair.kept)
+    saved = []
+    save = pair.stores[0].save
+
+    async def noted(seq, data):
+        saved.append(seq)
+        await save(seq, data)
+
+    pair.stores[0].save = noted
+    await followed(pair)
+    assert (saved, pair.kept) == ([], kept)
+    async with pair.running("a"):  # one more event, its leadership: ten aren't over yet
+        await pair.agree()
+        assert saved == []
+    assert saved == [len(pair.stream.entries)] > [last]
+
+
+async def test_one_that_goes_while_it_is_looked_at_is_no_loss():
+    class Forgetful(MemorySnapshots):
+        async def load(self, seq):
+            return None if seq == max(self.kept) else await super().load(seq)
+
+    pair = Kept(every=10, stores=[Forgetful(keep=3)])
+    await pair.night()
+    older = sorted(pair.kept)[-2]
+    assert await SnapshotKeeper(pair.stores).places() == ["memory"]
+    assert await SnapshotKeeper([MemorySnapshots()]).places() == []
+    async with pair.running("a"):
+        assert pair.logs["a"].begins == [older + 1]
+
+
 class Broken:
     """A place where nothing works until it is `well`."""
 
     name, where = "disk", "the folder x"
 
-    def __init__(self, well=False):
+    def __init__(self, well=False, error=None):
         self.well, self.calls = well, 0
+        self.error = error or OSError(28, "No space left on device")
 
     async def answer(self, value=None):
         self.calls += 1
         if not self.well:
-            raise OSError(28, "No space left on device")
+            raise self.error
         return value
 
     async def known(self):
@@ -275,6 +343,36 @@ async def test_what_can_not_be_used_costs_one_warning(caplog):
     pair.stores[0].well = True
     async with pair.running("a"):
         assert pair.said == [f"from the snapshot of #{last} (memory), 0 events after it"]
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (OSError("odd"), "odd"),
+        (LogUnreachable("no answer", why="cut off"), "no answer: cut off"),
+        (ConfigError("not permitted"), "not permitted"),
+    ],
+)
+async def test_each_failure_is_told_and_told_again_once_it_worked_meanwhile(error, told, caplog):
+    place = Broken(error=error)
+    keeper = SnapshotKeeper([place])
+    for well in (False, False, True, False, False):
+        place.well = well
+        assert await keeper.places() == []
+    assert warnings(caplog) == [f"snapshots in the folder x can't be used: {told}"] * 2
+
+
+async def test_an_end_in_order_waits_for_a_slow_place_only_so_long(monkeypatch, caplog):
+    class Slow(Broken):
+        async def save(self, seq, data):
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr(snapshots, "_LAST_LIMIT_S", 0.05)
+    pair = Kept(every=1_000, stores=[Slow(well=True)])
+    async with pair.running("a"):
+        pass
+    assert warnings(caplog) == ["no snapshot was written at the end: it took too long"]
+    assert pair.stream.hold.holder == ""  # the lease was given back before
 
 
 async def test_nothing_waits_for_a_slow_place():

@@ -188,9 +188,9 @@ _raw_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 def _content(data: bytes) -> bytes:
     """What stands below the first line, if its check is right."""
-    first, end, content = data.partition(b"\n")
+    first, _, content = data.partition(b"\n")
     magic, *rest = first.split(b" ")
-    if magic != _MAGIC or not end or not rest:
+    if magic != _MAGIC or not rest:
         raise SnapshotUnusable("it is no snapshot, or only the beginning of one")
     if rest[0] != str(SNAPSHOT_FORMAT).encode():
         raise SnapshotUnusable(
