@@ -241,8 +241,8 @@ def configured(world: World) -> None:
     planning = ev.Planning(
         quotas=tuple(rng.sample(limits, rng.randint(0, 1))),
         devices=tuple(rng.sample(speeds, rng.randint(0, 1))),
-        node_mtbf_ms=rng.choice([0, 10_000, 10**9]),
-        link_bytes_per_s=rng.choice([0, 1000, 10**9]),
+        node_mtbf_ms=rng.choice([0, 60_000, 10**9]),
+        link_bytes_per_s=rng.choice([0, 10**6, 10**9]),
         measured_step_times=rng.choice([True, True, False]),
     )
     configure(world, planning)

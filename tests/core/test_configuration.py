@@ -86,17 +86,22 @@ NONSENSE = {
     ),
     "a speed beyond all": (
         {"devices": (ev.DeviceSpeed(kind="b", gflops=10_000_001),)},
-        "from 0 to 10000000",
+        "from 1 to 10000000, or 0",
     ),
     "a link beyond all": (
         {"devices": (ev.DeviceSpeed(kind="b", link_bytes_per_s=2**50 + 1),)},
         "devices[0].link_bytes_per_s",
     ),
+    "a link that moves nothing": ({"link_bytes_per_s": 999_999}, "from 1000000 to"),
+    "nodes that never train": ({"node_mtbf_ms": 59_999}, "node_mtbf_ms is 59999"),
     "a fast link for state": ({"link_bytes_per_s": 2**50 + 1}, "link_bytes_per_s is"),
     "a negative link": ({"link_bytes_per_s": -1}, "link_bytes_per_s is -1"),
     "a negative time": ({"node_mtbf_ms": -5}, "node_mtbf_ms is -5"),
     "a repair without failures": ({"repair_ms": 5}, "repair_ms is 5, and node_mtbf_ms 0"),
-    "longer away than there": ({"repair_ms": 5, "node_mtbf_ms": 5}, "repair_ms is 5"),
+    "longer away than there": (
+        {"repair_ms": 60_000, "node_mtbf_ms": 60_000},
+        "repair_ms is 60000",
+    ),
 }
 
 
@@ -116,6 +121,7 @@ def test_what_makes_sense_is_not_complained_about():
     assert fault_of(ev.Planning()) == ""
     edge = ev.DeviceSpeed(kind="b", gflops=10_000_000, link_bytes_per_s=2**50)
     assert fault_of(ev.Planning(devices=(edge,), link_bytes_per_s=2**50)) == ""
+    assert fault_of(ev.Planning(link_bytes_per_s=10**6, node_mtbf_ms=60_000)) == ""
 
 
 def test_the_digest_tells_two_configurations_apart():

@@ -229,6 +229,14 @@ def test_a_task_whose_devices_are_of_two_kinds_is_moved_to_one():
     assert {s.node for s in given.slots} in ({"n1"}, {"n2"})
 
 
+def test_a_node_that_does_not_say_its_kind_is_taken_for_the_slowest():
+    story = two_kinds(("n1", ""), ("n2", "h100"))
+    story.submit()
+    problem = problem_of(story.state)
+    assert [n.kind for n in problem.nodes] == ["cpu", "h100"]
+    validate(problem)
+
+
 def test_what_is_configured_is_part_of_it():
     story = two_kinds(("n1", "a100"), ("n2", "cpu"))
     story.submit()

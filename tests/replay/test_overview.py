@@ -25,6 +25,34 @@ def test_a_cluster_without_trouble():
     assert (view.leader, view.term, view.log_lag_ms) == ("i1", 1, None)
 
 
+def test_what_is_configured_is_said():
+    story = running(2)
+    assert IncidentBook(story.log).cluster().configured == ""
+    planning = ev.Planning(
+        quotas=(
+            ev.Quota(tenant="lab", max_devices=1),
+            ev.Quota(tenant="lab", max_devices=0, kind="h100"),
+        ),
+        devices=(
+            ev.DeviceSpeed(kind="cpu", gflops=9),
+            ev.DeviceSpeed(kind="x", link_bytes_per_s=10**9),
+        ),
+        node_mtbf_ms=90_000,
+        repair_ms=8,
+        link_bytes_per_s=10**7,
+        measured_step_times=False,
+    )
+    story.decide_input(ev.ClusterConfigured(planning=planning, by="anna", digest="abc"))
+    said = (
+        "lab holds at most 1 device; lab holds at most 0 h100 devices; cpu devices make 9 GFLOP/s; "
+        "x devices make 1000000000 bytes/s; a node fails once in 90000 ms; one that failed is away "
+        "for 8 ms; state moves with 10000000 bytes/s; measured step times don't count"
+    )
+    assert IncidentBook(story.log).cluster().configured == said
+    story.decide_input(ev.ClusterConfigured(planning=ev.Planning(), by="anna", digest="abc"))
+    assert IncidentBook(story.log).cluster().configured == ""
+
+
 def test_a_cluster_in_the_midst_of_it():
     story = running(2)
     story.held.append(("quiesce", "n2/0"))

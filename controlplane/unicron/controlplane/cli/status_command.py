@@ -63,6 +63,8 @@ def cluster_lines(view: "ClusterView", name: str) -> list[str]:
         hung(f"cluster {view.cluster or name} at {upto}: {view.headline}", 2, width()),
         hung(f"{leader}{lag}", 2, width()),
     ]
+    if view.configured:
+        lines.append(hung(f"configured: {view.configured}", 2, width()))
     for text in (_incidents(view), _tasks(view), _nodes(view), _workers(view)):
         lines += ["", text] if text else []
     return [*lines, "", *_desk(view), *_counts(view)]

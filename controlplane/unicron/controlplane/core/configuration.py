@@ -1,6 +1,7 @@
 """What is configured for the whole cluster: does it make sense, and its fold."""
 
 import hashlib
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -11,11 +12,15 @@ from unicron.controlplane.core.state import ClusterState
 from unicron.events import ClusterConfigured, Planning, Sequence
 from unicron.planner.errors import BadProblem
 from unicron.planner.problem import PlanProblem, TenantQuota
-from unicron.planner.validation import validate
+from unicron.planner.validation import EXACT_MAX, validate
 
 #: Of one device. Ten times the fastest there is, so that the planner's integers stay exact.
 GFLOPS_MAX: Final = 10_000_000
+#: Of a link that is given: one that is slower moves no state in any time.
+LINK_MIN: Final = 1_000_000
 LINK_MAX: Final = 2**50
+#: Of one node, if it is given: whoever fails more often doesn't train.
+MTBF_MIN_MS: Final = 60_000
 
 
 def configured(state: ClusterState, at: Sequence, body: ClusterConfigured) -> ClusterState | None:
@@ -47,14 +52,9 @@ def fault_of(planning: Planning) -> str:
             why = "is there twice" if device.kind else "is empty"
             return f"devices[{i}].kind {why}: name each kind of device once"
         seen.add(device.kind)
-        for name, value, most in (
-            ("gflops", device.gflops, GFLOPS_MAX),
-            ("link_bytes_per_s", device.link_bytes_per_s, LINK_MAX),
-        ):
-            if not 0 <= value <= most:
-                return f"devices[{i}].{name} is {value}: give an integer from 0 to {most}"
-    if planning.link_bytes_per_s > LINK_MAX:
-        return f"link_bytes_per_s is {planning.link_bytes_per_s}: give at most {LINK_MAX}"
+    for name, value, least, most in _ranges(planning):
+        if value and not least <= value <= most:
+            return f"{name} is {value}: give an integer from {least} to {most}, or 0"
     try:
         validate(_problem(planning))
     except BadProblem as error:
@@ -65,6 +65,15 @@ def fault_of(planning: Planning) -> str:
             "give how long a node runs on average between two failures, longer than a repair takes"
         )
     return ""
+
+
+def _ranges(planning: Planning) -> Iterator[tuple[str, int, int, int]]:
+    """Name, value, least and largest; 0 stands for nothing said."""
+    for i, device in enumerate(planning.devices):
+        yield f"devices[{i}].gflops", device.gflops, 1, GFLOPS_MAX
+        yield f"devices[{i}].link_bytes_per_s", device.link_bytes_per_s, LINK_MIN, LINK_MAX
+    yield "link_bytes_per_s", planning.link_bytes_per_s, LINK_MIN, LINK_MAX
+    yield "node_mtbf_ms", planning.node_mtbf_ms, MTBF_MIN_MS, EXACT_MAX
 
 
 def _problem(planning: Planning) -> PlanProblem:

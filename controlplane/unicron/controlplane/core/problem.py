@@ -22,7 +22,7 @@ from unicron.controlplane.core.steptimes import (
     measured_of,
     transition_ms_of,
 )
-from unicron.controlplane.core.supply import devices, is_lame, usable
+from unicron.controlplane.core.supply import devices, is_lame, kind_on, usable
 from unicron.events import Allocation, NodeId, TaskId, node_of
 from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import (
@@ -46,7 +46,7 @@ def active(state: ClusterState) -> list[TaskState]:
 def problem_of(state: ClusterState) -> PlanProblem:
     """All tasks that have not ended, on all nodes that may be used."""
     nodes = tuple(
-        NodeSupply(node=n.node, kind=n.device_kind, rack=n.rack, devices=devices(n))
+        NodeSupply(node=n.node, kind=kind_on(n), rack=n.rack, devices=devices(n))
         for n in sorted(state.nodes.values(), key=lambda n: n.node)
         if usable(state, n.node)
     )
@@ -115,7 +115,7 @@ def _demand(
 def kind_of(state: ClusterState, slots: Iterable[tuple[NodeId, int]]) -> str:
     """The kind of these devices, which a task has of one kind only; "" for none. (If a node came
     back with others meanwhile: that of most of them.)"""
-    kinds = Counter(state.nodes[n].device_kind for n, _ in slots if n in state.nodes)
+    kinds = Counter(kind_on(state.nodes[n]) for n, _ in slots if n in state.nodes)
     return max(sorted(kinds), key=kinds.__getitem__, default="")
 
 

@@ -20,6 +20,11 @@ def devices(node: NodeState) -> tuple[int, ...]:
     return tuple(d for d in range(_offered(node)) if d not in node.given_up)
 
 
+def kind_on(node: NodeState) -> str:
+    """The kind of its devices; of an agent that doesn't say, the slowest."""
+    return node.device_kind or "cpu"
+
+
 def _offered(node: NodeState) -> int:
     return min(node.devices, limits.NODE_DEVICES_MAX)
 

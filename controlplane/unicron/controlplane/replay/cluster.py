@@ -67,7 +67,8 @@ class PlanDesk(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """Everything after the entry `at_seq`, the last one of `last_seq` that is shown. `log_lag_ms`:
     None where nobody can know (a file). `followers`: other control planes that are connected, as
-    far as the server tells the log. `incidents`: the open ones. `void`, `duplicates`, `gaps`,
+    far as the server tells the log. `incidents`: the open ones. `configured`: what plans rest on
+    otherwise than by default, in words. `void`, `duplicates`, `gaps`,
     `unknown`: entries that no longer applied, came twice, are missing, or weren't understood."""
 
     cluster: str
@@ -85,6 +86,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     incidents: tuple[IncidentSummary, ...]
     incidents_over: int
     plan: PlanDesk
+    configured: str
     void: int
     duplicates: int
     gaps: int

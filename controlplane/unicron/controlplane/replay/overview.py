@@ -19,7 +19,7 @@ from unicron.controlplane.replay.cluster import (
 from unicron.controlplane.replay.entries import told
 from unicron.controlplane.replay.headline import cost_words
 from unicron.controlplane.replay.instances import connected
-from unicron.controlplane.replay.phrases import one_line
+from unicron.controlplane.replay.phrases import one_line, planning_words
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.standing import (
     node_now,
@@ -71,6 +71,7 @@ def cluster_of(
         ),
         incidents=incidents,
         incidents_over=len(state.incidents) - len(incidents),
+        configured=planning_words(state.planning),
         plan=PlanDesk(
             wanted_seq=plan.wanted or None,
             request_seq=plan.request or None,

@@ -217,22 +217,26 @@ def _alarm(body: ev.AlarmRaised) -> str:
 
 
 def _configured(body: ev.ClusterConfigured) -> str:
-    planning = body.planning
+    what = planning_words(body.planning) or "as it is by default"
+    return f"{body.by} configures the cluster ({body.digest[:12]}): {what}"
+
+
+def planning_words(planning: ev.Planning) -> str:
+    """What is configured otherwise than by default, on one line; "" if nothing is."""
     said = [_quota(quota) for quota in planning.quotas]
     for device in planning.devices:
         speeds = [f"{device.gflops} GFLOP/s"] if device.gflops else []
         speeds += [f"{device.link_bytes_per_s} bytes/s"] if device.link_bytes_per_s else []
-        said += [f"a {device.kind} device makes {' and '.join(speeds)}"] if speeds else []
+        said += [f"{device.kind} devices make {' and '.join(speeds)}"] if speeds else []
     if planning.node_mtbf_ms:
         said.append(f"a node fails once in {planning.node_mtbf_ms} ms")
     if planning.repair_ms:
-        said.append(f"is away for {planning.repair_ms} ms")
+        said.append(f"one that failed is away for {planning.repair_ms} ms")
     if planning.link_bytes_per_s:
         said.append(f"state moves with {planning.link_bytes_per_s} bytes/s")
     if not planning.measured_step_times:
         said.append("measured step times don't count")
-    what = "; ".join(said) or "as it is by default"
-    return f"{body.by} configures the cluster ({body.digest[:12]}): {what}"
+    return one_line("; ".join(said))
 
 
 def _quota(quota: ev.Quota) -> str:
