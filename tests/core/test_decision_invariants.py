@@ -279,6 +279,22 @@ def test_a_plan_that_does_not_fit_its_task():
     assert told(of_task(spec=spec)(at), body) == {"plans_fit_their_tasks"}
 
 
+@pytest.mark.parametrize("asked", [{"device_kinds": ("h100",)}, {"avoid": (ev.NodeId("n1"),)}])
+def test_a_plan_that_gives_a_task_what_it_must_not_use(asked):
+    at, body = first(ev.PlanDecided, source="dp")
+    spec = replace(at.tasks["gpt"].spec, **asked)
+    assert told(of_task(spec=spec)(at), body) == {"plans_fit_their_tasks"}
+
+
+def test_a_plan_that_mixes_kinds():
+    at, body = first(ev.PlanDecided, source="dp")
+    names = sorted({node for node, _ in body.allocations[0].slots})
+    assert len(names) > 1
+    other = replace(at.nodes[names[0]], device_kind="t4")
+    mixed = replace(at, nodes={**at.nodes, other.node: other})
+    assert told(mixed, body) == {"plans_fit_their_tasks"}
+
+
 @pytest.mark.parametrize("fields", [{"blame": "x"}, {"closes": limits.FAULT_GENERATIONS_MAX + 1}])
 def test_a_task_out_of_budget_that_is_ordered(fields):
     at, body = first(ev.TransitionOrdered)

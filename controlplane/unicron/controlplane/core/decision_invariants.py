@@ -12,7 +12,7 @@ from unicron.controlplane.core.connections import closed
 from unicron.controlplane.core.fold_task import everybody
 from unicron.controlplane.core.leases import can_go
 from unicron.controlplane.core.state import ClusterState
-from unicron.controlplane.core.supply import fits, usable
+from unicron.controlplane.core.supply import fits, kind_on, usable
 from unicron.controlplane.core.verdict import Verdict
 from unicron.events import (
     GenerationClosed,
@@ -287,7 +287,8 @@ def plans_give_a_device_once(at: ClusterState, verdict: Verdict) -> Iterator[str
 
 
 def plans_fit_their_tasks(at: ClusterState, verdict: Verdict) -> Iterator[str]:
-    """A plan gives a task as many devices as its layout has ranks, and no more than it can use."""
+    """A plan gives a task as many devices as its layout has ranks, and no more than it can use; all
+    of one kind that it may run on, and on no node that it avoids."""
     body = verdict.body
     if not isinstance(body, PlanDecided):
         return
@@ -297,6 +298,12 @@ def plans_fit_their_tasks(at: ClusterState, verdict: Verdict) -> Iterator[str]:
         spec = at.tasks[given.task].spec
         if size != ranks or size > min(spec.max_devices, spec.micro_batches):
             yield f"{given.task} gets {size} devices for {ranks} ranks, at most {spec.max_devices}"
+        names = {node for node, _ in given.slots}
+        kinds = {kind_on(at.nodes[name]) for name in names if name in at.nodes}
+        if len(kinds) > 1 or not kinds <= set(spec.device_kinds or kinds):
+            yield f"{given.task} gets devices of {', '.join(sorted(kinds))}"
+        for name in sorted(names.intersection(spec.avoid)):
+            yield f"{given.task} gets devices of {name}, which it avoids"
 
 
 def tasks_out_of_budget_are_not_ordered(at: ClusterState, verdict: Verdict) -> Iterator[str]:
