@@ -233,6 +233,27 @@ def test_what_is_not_understood_is_counted_and_kept_from_leading():
     assert (state.unknown, state.unknown_decisions, state.seq) == (3, 1, 3)
 
 
+def test_what_is_not_understood_is_no_gap_and_counts_once():
+    """But nobody hears a node that speaks as the control plane."""
+
+    def fact(counter, who="agent/n1"):
+        source = ev.Source(who=who, incarnation=1, counter=counter)
+        body = ev.AgentStopped(node="n1", reason="x")
+        return ev.Envelope(id=f"{counter}", source=source, written_at_ns=0, body=body)
+
+    def said(envelope, newer):
+        data = codec.encode(envelope)
+        return data.replace(b"agent.stopped.v1", b"fan.slow.v1") if newer else data
+
+    state = ClusterState()
+    told = [(fact(1), False), (fact(2), True), (fact(2), True), (fact(3), False)]
+    told.append((fact(9, "control/a"), True))
+    for seq, (envelope, newer) in enumerate(told, 1):
+        state = fold(state, codec.record(seq, "unicron.c.fact.n1", said(envelope, newer), 0))
+    assert (state.unknown, state.duplicates, state.gaps) == (2, 1, 0)
+    assert {who: source.counter for who, source in state.sources.items()} == {"agent/n1": 3}
+
+
 def test_an_incident_is_not_resolved_over_newer_evidence():
     """The evidence came between the decision's basis and the decision."""
     story = running()

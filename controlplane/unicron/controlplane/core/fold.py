@@ -50,12 +50,7 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
     envelope = recorded.envelope
     control = subjects.tree_of(recorded.subject) == "control"
     if envelope is None:
-        return replace(
-            state,
-            seq=recorded.seq,
-            unknown=state.unknown + 1,
-            unknown_decisions=state.unknown_decisions + (1 if control else 0),
-        )
+        return _unread(state, recorded, control=control)
     if isinstance(envelope.body, ev.Decision) != control:
         # A node may write under its own subject only: there, nothing is a decision.
         return replace(state, seq=recorded.seq, void=state.void + 1)
@@ -70,6 +65,24 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
         return _fact(state, recorded.seq, envelope.source, envelope.body)
     except IllegalTransition:
         return replace(state, void=state.void + 1)
+
+
+def _unread(state: ClusterState, recorded: Recorded, *, control: bool) -> ClusterState:
+    """What can't be read changes nothing. An event of a type that only a newer version knows has
+    its place among those of its source all the same: what follows it is no gap."""
+    heard: ClusterState | None = state
+    entry = recorded.entry
+    source = entry.source if isinstance(entry, ev.UnknownEvent) else None
+    if source is not None and source.who.startswith("control/") == control:
+        heard = _hear(state, recorded.seq, source)
+    if heard is None:
+        return replace(state, seq=recorded.seq, duplicates=state.duplicates + 1)
+    return replace(
+        heard,
+        seq=recorded.seq,
+        unknown=state.unknown + 1,
+        unknown_decisions=state.unknown_decisions + (1 if control else 0),
+    )
 
 
 def _hear(state: ClusterState, at: Sequence, source: Source) -> ClusterState | None:
