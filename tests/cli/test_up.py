@@ -124,6 +124,27 @@ def test_a_configuration_that_makes_no_sense_is_refused_before_anything_starts(c
     assert not Path("west").exists()
 
 
+def test_a_configuration_is_in_force_and_stays_without_its_file(cli):
+    Path("unicron.toml").write_text("[planning]\nnode_mtbf_ms = 90_000\n")
+    command = [sys.executable, "-m", "unicron.controlplane.cli", "up", "--cluster", "west"]
+    command += ["--data", "west"]
+    for more in (["--config", "unicron.toml"], []):
+        process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
+        try:
+            while "leads" not in process.stderr.readline():
+                assert process.poll() is None
+            for _ in range(100):
+                configured = cli.json("status", "--log", "west")["configured"]
+                if configured:
+                    break
+            assert configured == "a node fails once in 90000 ms"
+            told = [e for e in cli("events", "--log", "west").stdout.splitlines() if "config" in e]
+            assert len(told) == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+
+
 @pytest.fixture
 def shared(tmp_path):
     """Starts a server on one port and one store, again after it was killed."""
