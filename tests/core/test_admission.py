@@ -86,8 +86,8 @@ def test_other_parallelism_is_refused(tensor, pipeline):
 @pytest.mark.parametrize(
     "changes,said",
     [
-        ({"tenant": "a\nb"}, "tenant is 'a\\nb': give a name of at most 64 characters"),
-        ({"tenant": "x" * 65}, "at most 64 characters"),
+        ({"tenant": "a\nb"}, "tenant is 'a\\nb': give a name of at most 64 printable characters"),
+        ({"tenant": "x" * 65}, "at most 64 printable characters"),
         ({"device_kinds": ("a100", "a100")}, "device_kinds has 'a100' twice: name each once"),
         ({"device_kinds": ("",)}, "device_kinds has '' in it: name each once"),
         ({"device_kinds": tuple(map(str, range(33)))}, "device_kinds names 33: give at most 32"),

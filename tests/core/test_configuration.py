@@ -71,6 +71,14 @@ NONSENSE = {
         "quotas tenant and kind",
     ),
     "a quota of nobody": ({"quotas": (ev.Quota(tenant="", max_devices=1),)}, "quotas[0].tenant"),
+    "a quota of a tenant that no task can name": (
+        {"quotas": (ev.Quota(tenant="x" * 65, max_devices=1),)},
+        "at most 64 printable characters",
+    ),
+    "more than one event takes": (
+        {"quotas": tuple(ev.Quota(tenant=f"{i:060}", max_devices=1) for i in range(6000))},
+        "give fewer, up to 524288 bytes",
+    ),
     "a negative quota": (
         {"quotas": (ev.Quota(tenant="a", max_devices=-1),)},
         "quotas[0].max_devices is -1",

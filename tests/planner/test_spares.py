@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from tests.planner.cases import linear, node, problem, running, slots
-from unicron.planner import LayoutOption, check
+from unicron.planner import LayoutOption, check, spares
 from unicron.planner.best import best_plan
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.explain import explain
-from unicron.planner.problem import Layout
+from unicron.planner.local import local_plan
+from unicron.planner.problem import Layout, TenantQuota
 from unicron.planner.spares import free_nodes, with_spare
 from unicron.planner.whatif import carried_out, failed
 
@@ -139,3 +140,32 @@ def test_when_a_node_fails_the_spare_takes_over():
     plan = best_plan(then)
     heavy = next(a for a in plan.assignments if a.task == "heavy")
     assert {slot.node for slot in heavy.slots} == {"n0", "n2", "n3", "n4"}
+
+
+def test_free_nodes_and_nodes_alike_of_a_large_cluster_are_looked_at_once(monkeypatch):
+    # A quota makes every loss one for the local answer, which looks at the whole cluster.
+    tasks = [running("a", linear(6), slots("n0/0-1", "n1/0-1"), max_devices=6, tenant="lab")]
+    base = msgspec.structs.replace(
+        cluster(tasks, nodes=40), quotas=(TenantQuota(tenant="lab", max_devices=4),)
+    )
+    looked: list[int] = []
+
+    def counted(problem):
+        looked.append(len(problem.nodes))
+        return local_plan(problem)
+
+    monkeypatch.setattr(spares, "local_plan", counted)
+    (exact,) = with_spare(base, dynamic_plan)
+    assert exact.after_milli == mean_of_local_answers(base, exact.plan)
+    assert looked == [39] * 3, "n0, n1, and one for all that are free"
+    monkeypatch.setattr(spares, "_ONE_BY_ONE_MAX", 79)
+    looked.clear()
+    (roughly,) = with_spare(base, dynamic_plan)
+    assert looked == [39] * 2, "n0 for n1 too"
+    assert roughly == exact
+
+
+def mean_of_local_answers(base, plan):
+    then = carried_out(base, plan)
+    values = [local_plan(failed(then, n.node)).value_gflops_milli for n in then.nodes]
+    return sum(values) // len(values)

@@ -95,6 +95,51 @@ def test_a_slip_is_named_with_the_fix(tmp_path, change, code, says):
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "name,content,says",
+    [
+        ("deep.json", b"[" * 100_000, "nested too deeply"),
+        ("deep.toml", b"a=" + b"[" * 5_000, "nested too deeply"),
+        ("binary.toml", bytes(range(256)), "no text in UTF-8"),
+        ("half.json", b'{"planning":{"devices":[{"kind":"\\ud800"}]}}', "no text in UTF-8"),
+        ("half-key.json", b'{"planning":{"\\ud800":3}}', "no text in UTF-8"),
+        ("twice.json", b'{"planning":{"repair_ms":1,"repair_ms":2}}', "'repair_ms' is there twice"),
+        ("nan.json", b'{"planning":{"repair_ms":NaN}}', "planning.repair_ms"),
+        (
+            "nobody.json",
+            b'{"planning":{"quotas":[{"tenant":"a\\n","max_devices":3}]}}',
+            "printable",
+        ),
+        (
+            "long.json",
+            b'{"planning":{"quotas":[{"tenant":"%s","max_devices":3}]}}' % (b"x" * 65),
+            "64",
+        ),
+    ],
+)
+def test_what_would_make_trouble_later_is_refused(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match="(?s)" + name + ".*" + says):
+        read_configuration(tmp_path / name)
+
+
+def test_what_never_ends_is_refused():
+    with pytest.raises(ConfigError, match="larger than 16 MiB"):
+        read_configuration("/dev/zero")
+
+
+def test_more_than_one_event_takes_is_refused(tmp_path):
+    devices = ",".join(f'{{"kind":"k{i}","gflops":3}}' for i in range(20_000))
+    path = written(tmp_path, f'{{"planning":{{"devices":[{devices}]}}}}', "many.json")
+    with pytest.raises(ConfigError, match="give fewer, up to 524288 bytes"):
+        read_configuration(path)
+
+
+def test_a_mark_of_utf_8_at_its_beginning_is_no_text(tmp_path):
+    (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbf[planning]\r\nrepair_ms = 0\r\n")
+    assert read_configuration(tmp_path / "bom.toml").planning == Planning()
+
+
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match="can't read the configuration file"):
         read_configuration(tmp_path / "none.toml")

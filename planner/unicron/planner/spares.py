@@ -31,6 +31,9 @@ from unicron.planner.whatif import carried_out, drained, failed
 SPARE: Final = "spare"
 #: Nodes that are tried as the free one: of each of so many tasks, those with the least to lose.
 _TASKS_TRIED = 8
+#: With more devices than this, of the nodes whose loss takes as many devices from the same tasks
+#: one is looked at and counts for all of them: each costs a look at the whole cluster.
+_ONE_BY_ONE_MAX = 16_384
 
 
 class SpareWorth(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +133,18 @@ def _after_a_failure(problem: PlanProblem) -> int:
     table = Table(0)
     for _ in fill_losses(table, problem):
         pass
+    alike = sum(len(node.devices) for node in problem.nodes) > _ONE_BY_ONE_MAX
+    known: dict[object, int] = {}
     total = 0
     for node in problem.nodes:
-        entry = table.failed(0, node.node)
+        entry, loss = table.failed(0, node.node), table.losses[node.node]
         assert entry is not None
-        if entry.local:
-            total += local_plan(failed(problem, node.node)).value_gflops_milli
-        else:
+        if not entry.local:
             total += entry.value_milli
+            continue
+        # The local answer to the loss of a free node is the same whichever it is.
+        key = loss if alike or not loss.held else node.node
+        if key not in known:
+            known[key] = local_plan(failed(problem, node.node)).value_gflops_milli
+        total += known[key]
     return total // max(1, len(problem.nodes))

@@ -56,7 +56,8 @@ def fault_of(spec: TaskSpec, planning: Planning) -> str:
 
 def _fault_of_names(spec: TaskSpec) -> str:
     if not (spec.tenant.isprintable() and len(spec.tenant) <= NAME_MAX):
-        return f"tenant is {spec.tenant[:NAME_MAX]!r}: give a name of at most {NAME_MAX} characters"
+        shown = spec.tenant[:NAME_MAX]
+        return f"tenant is {shown!r}: give a name of at most {NAME_MAX} printable characters"
     named = {"device_kinds": (spec.device_kinds, KINDS_MAX), "avoid": (spec.avoid, AVOIDED_MAX)}
     for field, (names, most) in named.items():
         if len(names) > most:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from unicron.controlplane.core import limits
+from unicron.controlplane.core.admission import NAME_MAX
 from unicron.controlplane.core.change import replace, want_plan
 from unicron.controlplane.core.state import ClusterState
 from unicron.events import ClusterConfigured, Planning, Sequence
@@ -19,6 +20,8 @@ GFLOPS_MAX: Final = 10_000_000
 #: Of a link that is given: one that is slower moves no state in any time.
 LINK_MIN: Final = 1_000_000
 LINK_MAX: Final = 2**50
+#: Of all of it as JSON: it is one event, of which servers take 1 MiB if they aren't told otherwise.
+BYTES_MAX: Final = 512 * 1024
 #: Of one node, if it is given: whoever fails more often doesn't train.
 MTBF_MIN_MS: Final = 60_000
 
@@ -55,6 +58,12 @@ def fault_of(planning: Planning) -> str:
     for name, value, least, most in _ranges(planning):
         if value and not least <= value <= most:
             return f"{name} is {value}: give an integer from {least} to {most}, or 0"
+    for i, quota in enumerate(planning.quotas):
+        # A tenant that no task can name would be a limit that holds nobody.
+        if not (quota.tenant.isprintable() and len(quota.tenant) <= NAME_MAX):
+            shown = ascii(quota.tenant[:NAME_MAX])
+            fix = f"give a name of at most {NAME_MAX} printable characters"
+            return f"quotas[{i}].tenant is {shown}: {fix}"
     try:
         validate(_problem(planning))
     except BadProblem as error:
@@ -64,6 +73,8 @@ def fault_of(planning: Planning) -> str:
             f"repair_ms is {planning.repair_ms}, and node_mtbf_ms {planning.node_mtbf_ms}: "
             "give how long a node runs on average between two failures, longer than a repair takes"
         )
+    if (size := len(msgspec.json.encode(planning))) > BYTES_MAX:
+        return f"quotas and devices take {size} bytes: give fewer, up to {BYTES_MAX} bytes"
     return ""
 
 

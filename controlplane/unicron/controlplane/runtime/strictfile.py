@@ -3,12 +3,16 @@
 import difflib
 import json
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from unicron.events import ConfigError
+
+#: Larger than any of them is; what never ends, such as a device, isn't read for ever.
+_BYTES_MAX = 16 * 1024 * 1024
 
 _Shape = TypeVar("_Shape", bound=msgspec.Struct)
 
@@ -22,24 +26,51 @@ def read_strictly(path: Path, shape: type[_Shape], *, what: str, see: str, code:
     """
     kind = "TOML" if path.suffix == ".toml" else "JSON"
     try:
-        text = path.read_text()
-        given = tomllib.loads(text) if kind == "TOML" else json.loads(text)
+        text = _text(path)
+        if kind == "TOML":
+            given = tomllib.loads(text)
+        else:
+            given = json.loads(text, object_pairs_hook=_object)
+        json.dumps(given, ensure_ascii=False, default=str).encode()  # no halves of characters
     except OSError as error:
         raise ConfigError(
             f"can't read the {what} file {path}", why=error.strerror or str(error), code=code
         ) from error
-    except ValueError as error:  # both parsers' errors, and bytes that are no text
+    except UnicodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8", why=str(error), code=code) from error
+    except ValueError as error:  # both parsers' errors
         raise ConfigError(
             f"{path} is not {kind}",
             why=str(error),
             fix="name a TOML file *.toml; anything else is read as JSON",
             code=code,
         ) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply", fix=see, code=code) from error
     try:
         found = msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path} is no {what}", why=str(error), fix=see, code=code) from error
     _refuse_unknown(path, given, msgspec.to_builtins(found), "")
+    return found
+
+
+def _text(path: Path) -> str:
+    """Whatever the locale is, it is UTF-8; some editors begin that with a mark."""
+    with path.open("rb") as file:
+        content = file.read(_BYTES_MAX + 1)
+    if len(content) > _BYTES_MAX:
+        raise ValueError(f"it is larger than {_BYTES_MAX // 1024**2} MiB")
+    return content.decode("utf-8-sig")
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose keys are there once, as in TOML: else one of them would be lost."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"{key!r} is there twice in one object")
+        found[key] = value
     return found
 
 
