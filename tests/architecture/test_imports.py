@@ -60,6 +60,7 @@ ADAPTERS = {
         "unicron.worker_shim.transport",
     },
     "ortools": {"unicron.planner.cpsat"},
+    "zstandard": {"unicron.events.compressed"},
     "opentelemetry": {"unicron.controlplane.runtime.telemetry"},
 }
 

@@ -16,8 +16,10 @@ from tests.contract.worlds import JetStreamWorld
 from tests.core.story import running
 from unicron import events as ev
 from unicron.controlplane.cli import progress
+from unicron.controlplane.core.configuration import digest_of
 from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION
+from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.events import subjects
 
 UNICRON = Path(sys.executable).parent / "unicron"
@@ -43,6 +45,30 @@ def test_an_export_of_an_export_is_the_same(cli, log):
     for source, target in ((log, "one.ndjson"), ("one.ndjson", "two.ndjson")):
         assert cli("replay", "--log", source, "--export", target).exit_code == 0
     assert Path("one.ndjson").read_bytes() == Path("two.ndjson").read_bytes()
+
+
+def test_a_compressed_history_is_read_wherever_a_plain_one_is(cli, log, story):
+    Path("run").mkdir()
+    done = cli("replay", "--log", log, "--export", "run/night.ndjson.zst", "--verify")
+    assert done.exit_code == 0, done.output
+    packed, plain = Path("run/night.ndjson.zst"), Path(log)
+    assert packed.stat().st_size < plain.stat().st_size / 3
+    for command in (["replay", "--verify"], ["audit"], ["status"], ["events"]):
+        assert cli(*command, "--log", "run").exit_code == 0, command
+    assert cli("replay", "--log", packed, "--export", "again.ndjson").exit_code == 0
+    history = ev.read_history(Path("again.ndjson"))
+    assert list(history.events) == story.log
+    assert history.header.logic_version == LOGIC_VERSION
+    assert history.seal.configuration == digest_of(story.state.planning)
+
+
+def test_a_compressed_history_that_was_cut_off_is_refused(cli, log):
+    assert cli("replay", "--log", log, "--export", "night.ndjson.zst").exit_code == 0
+    packed = Path("night.ndjson.zst")
+    packed.write_bytes(packed.read_bytes()[:-40])
+    done = cli("replay", "--log", packed)
+    assert done.exit_code == 1
+    assert "can't be unpacked there: it is cut off" in done.stderr
 
 
 def test_a_folder_is_exported_and_only_its_beginning(cli, story):

@@ -69,7 +69,7 @@ def test_an_error_is_three_lines_on_stderr(cli):
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
         "error: . holds no history files (E-CONFIG-FILE)\n"
-        "a history's name ends in .ndjson\n"
+        "a history's name ends in .ndjson, or .ndjson.zst\n"
         "try: give the path of one history file\n"
     )
 

@@ -21,6 +21,7 @@ from unicron.controlplane.core.orders import open_orders
 from unicron.controlplane.core.state import ClusterState, Member
 from unicron.controlplane.core.unsettled import (
     count_present,
+    cut_off_agents,
     open_incidents,
     owners_of,
     unsettled_nodes,
@@ -156,11 +157,17 @@ def answers(state: ClusterState) -> dict:
         "leases": leases(state),
         "orders": sorted((o.seq, o.name) for o in open_orders(state)),
         "present": count_present(state),
+        "cut off": cut_off(state),
         "incidents": open_incidents(state),
         "on": {name: workers_on(state, name) for name in state.nodes},
         "of": {name: workers_of(state, name) for name in state.tasks},
         "owners": {slot: owners_of(state, [slot]).get(slot) for slot in slots(state)},
     }
+
+
+def cut_off(state: ClusterState) -> tuple:
+    count, alone = cut_off_agents(state)
+    return count, sorted(node.node for node in alone)
 
 
 def slots(state: ClusterState) -> list:

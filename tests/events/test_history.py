@@ -60,7 +60,25 @@ def test_what_was_written_is_read(path):
     assert (history.seal.events, history.seal.last_seq) == (6, 6)
 
 
-@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.binary())))
+NEARLY_EVENTS = [
+    b'{"a":1}',
+    b'{"a" : [1, 2.50e1,"\\u00e4\xc3\xa4"] }',
+    b' {"a":1}',
+    b'{"a":1}\n',
+    b'{"a":\n1}',
+    b'{"a":\r1}',
+    b'{"a":"\xff"}',
+    b'{"a":tru}',
+    b'{"a":1}{}',
+    b'{"a":1,"check":"0123456789abcdef"}',
+    b'{"seal":{"events":0}}',
+    b'{"a":1,"a":2}',
+    *(b'{"a":' + depth * b"[" + depth * b"]" + b"}" for depth in (1, 61, 62, 63, 64, 65, 200)),
+]
+DATA = st.one_of(st.binary(), st.sampled_from(NEARLY_EVENTS))
+
+
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), DATA)))
 def test_any_bytes_under_any_subject(tmp_path_factory, raw):
     path = tmp_path_factory.mktemp("any") / "log.ndjson"
     events = [record(seq, subject, data, seq) for seq, (subject, data) in enumerate(raw, 1)]
@@ -70,9 +88,9 @@ def test_any_bytes_under_any_subject(tmp_path_factory, raw):
 
 def test_lines_can_be_read_without_us(path):
     lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
-    assert lines[0]["unicron_history"] == 2
+    assert lines[0]["unicron_history"] == 3
     assert lines[0]["cluster"] == "demo"
-    assert msgspec.json.decode(lines[2]["data"])["id"] == "a:1:2"
+    assert lines[2]["event"]["id"] == "a:1:2"
     assert lines[-1]["seal"]["events"] == 6
 
 
@@ -241,11 +259,16 @@ def test_a_header_that_promises_digests_that_nobody_computes(tmp_path):
 
 
 def test_a_file_of_format_1_has_none_and_is_read(tmp_path, path):
-    """As the first version wrote it: the header and the seal had fewer fields."""
+    """As the first version wrote it: the header and the seal had fewer fields, and events were
+    text."""
     lines = path.read_bytes().splitlines()
-    lines[0] = lines[0].replace(b'"unicron_history":2', b'"unicron_history":1')
-    lines[0] = lines[0].replace(b',"fold_version":0,"digest_every":0', b"")
-    lines[-1] = lines[-1].replace(b',"state_digest":""', b"")
+    lines[0] = lines[0].replace(b'"unicron_history":3', b'"unicron_history":1')
+    lines[0] = lines[0].replace(b',"fold_version":0,"logic_version":0,"digest_every":0', b"")
+    lines[-1] = lines[-1].replace(b',"state_digest":"","configuration":""', b"")
+    for at, event in enumerate(some_events(), 1):
+        text = msgspec.json.encode(event.data.decode())
+        assert event.data in lines[at]
+        lines[at] = lines[at].replace(b'"event":' + event.data, b'"data":' + text)
     check = hashlib.sha256()
     for at, line in enumerate(lines):
         content = line.rpartition(b',"check":"')[0] + b"}"
@@ -270,7 +293,7 @@ def test_other_files(tmp_path):
 
 
 def test_a_newer_format_names_the_version_that_reads_it(path):
-    path.write_bytes(path.read_bytes().replace(b'"unicron_history":2', b'"unicron_history":3'))
+    path.write_bytes(path.read_bytes().replace(b'"unicron_history":3', b'"unicron_history":4'))
     with pytest.raises(LogMismatch, match=r"unicron 0\.1\.0"):
         read_history(path)
 

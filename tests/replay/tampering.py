@@ -58,9 +58,9 @@ def _digit(chance: random.Random, line: bytes, after: bytes) -> bytes:
 
 def time_of_writing(chance: random.Random, lines: Lines) -> Lines:
     """`written_at_ns`: nothing is ever computed from it."""
-    with_it = [i for i in _of(b"seq", lines) if b'written_at_ns\\":' in lines[i]]
+    with_it = [i for i in _of(b"seq", lines) if b'written_at_ns":' in lines[i]]
     at = chance.choice(with_it)
-    return _put(lines, at, _digit(chance, lines[at], b'written_at_ns\\":'))
+    return _put(lines, at, _digit(chance, lines[at], b'written_at_ns":'))
 
 
 def time_of_storing(chance: random.Random, lines: Lines) -> Lines:

@@ -18,6 +18,7 @@ import msgspec
 from unicron.events import subjects
 from unicron.events.chain import extend_chain
 from unicron.events.codec import record
+from unicron.events.compressed import Garbled, unpacked
 from unicron.events.errors import ConfigError, LogBroken, LogMismatch
 from unicron.events.history import (
     HISTORY_FORMAT,
@@ -65,7 +66,7 @@ def read_history(path: Path, *, strict: bool = False) -> History:
     digests: list[StateDigest] = []
     try:
         with path.open("rb") as file:
-            reader = HistoryReader(str(path), file, strict=strict)
+            reader = HistoryReader(str(path), unpacked(file), strict=strict)
             for item in reader:
                 if isinstance(item, Recorded):
                     events.append(item)
@@ -125,9 +126,27 @@ class HistoryReader:
         self._expected = 0  # ... and of which sequence it is
         self.chain = b""
         self.seal: Seal | None = None
-        self.header = self._read_header(next(self._lines, b""))
+        try:
+            self.header = self._read_header(next(self._lines, b""))
+        except Garbled as error:
+            self._damaged(error)
 
     def __iter__(self) -> Iterator[Item]:
+        try:
+            yield from self._items()
+        except Garbled as error:
+            self._damaged(error)
+
+    def _damaged(self, error: Garbled) -> NoReturn:
+        raise LogBroken(
+            f"{self._name} is damaged before {self._place}",
+            first_wrong=self._expected,
+            why=f"its compressed data can't be unpacked there: {error}",
+            fix=_COPY,
+            code="E-LOG-CHANGED",
+        )
+
+    def _items(self) -> Iterator[Item]:
         self.chain = bytes.fromhex(self.header.chain_before)
         every = self.header.digest_every
         self._expected = self.header.first_seq
@@ -245,7 +264,10 @@ class HistoryReader:
     def _event(self, content: bytes) -> Recorded:
         try:
             line = _event_decoder.decode(content)
-            if line.data is not None:
+            data = bytes(line.event)
+            if data:
+                pass  # as nearly always
+            elif line.data is not None:
                 data = line.data.encode()
             else:
                 data = base64.b64decode(line.data_b64 or "", validate=True)

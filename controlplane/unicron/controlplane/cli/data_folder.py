@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from unicron.controlplane.cli.history_path import ENDINGS
 from unicron.events import ConfigError
 from unicron.events.history_reader import unreadable
 
@@ -107,7 +108,7 @@ def reading(data: Path) -> tuple[str, str] | None:
         pass  # it is starting, or ending
     except OSError as error:
         raise unreadable(data / READER, error) from error
-    if any(path.suffix == ".ndjson" for path in data.iterdir()):
+    if any(path.name.endswith(ENDINGS) for path in data.iterdir()):
         return None
     raise ConfigError(
         f"the log in {data} can't be read: its control plane doesn't run",

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import IO, Final
 
 from unicron.events import ConfigError
+from unicron.events.compressed import SUFFIX
 from unicron.events.history_reader import unreadable
 
+#: How the names of history files end.
+ENDINGS: Final = (".ndjson", f".ndjson{SUFFIX}")
 #: The LOG that means stdin.
 STDIN: Final = "-"
 _STDIN_PATH: Final = Path("/dev/stdin")
@@ -34,7 +37,7 @@ def history_in(log: str) -> Path:
     if not os.path.isdir(path):
         return path
     try:
-        found = sorted(p for p in path.iterdir() if p.suffix == ".ndjson" and p.is_file())
+        found = sorted(p for p in path.iterdir() if p.name.endswith(ENDINGS) and p.is_file())
     except OSError as error:
         raise unreadable(path, error) from error
     if len(found) == 1:
@@ -42,7 +45,7 @@ def history_in(log: str) -> Path:
     names = ", ".join(p.name for p in found[:5])
     raise ConfigError(
         f"{path} holds {len(found) or 'no'} history files",
-        why=f"there are {names}" if found else "a history's name ends in .ndjson",
+        why=f"there are {names}" if found else "a history's name ends in .ndjson, or .ndjson.zst",
         fix="give the path of one history file",
         code="E-CONFIG-FILE",
     )

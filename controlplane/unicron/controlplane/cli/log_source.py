@@ -22,6 +22,7 @@ from unicron.events import (
     StateDigest,
     subjects,
 )
+from unicron.events.compressed import unpacked
 from unicron.events.history_reader import unreadable
 
 if TYPE_CHECKING:  # brings nats and asyncio, which reading a file doesn't need
@@ -153,7 +154,7 @@ def _open_file(path: Path, cluster: str | None, from_snapshot: str | None) -> It
         try:
             file = stack.enter_context(opened(path))
             size = os.fstat(file.fileno()).st_size
-            reader = HistoryReader(str(path), file)
+            reader = HistoryReader(str(path), unpacked(file))
         except OSError as error:
             raise unreadable(path, error) from error
         header = reader.header

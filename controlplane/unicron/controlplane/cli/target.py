@@ -52,7 +52,7 @@ def check_spares(file: str, log: str, what: str) -> None:
     if not os.path.isfile(file) or not os.path.exists(log):
         return
     beside = os.path.isdir(log) and os.path.samefile(os.path.dirname(file) or ".", log)
-    if os.path.samefile(file, log) or (beside and file.endswith(".ndjson")):
+    if os.path.samefile(file, log) or (beside and file.endswith((".ndjson", ".ndjson.zst"))):
         raise ConfigError(
             f"{file} is the log that is read",
             why=f"{what} in its place would destroy it",

@@ -238,10 +238,10 @@ def connection(state: ClusterState, body: ConnectionOpened | ConnectionClosed) -
 def _in_company(state: ClusterState) -> ClusterState:
     """Once most agents are cut off at the same time it is us or the network. That speaks against
     none of their nodes, also when some are connected again and the others are no longer most."""
-    off = cut_off_agents(state)
-    if 2 * len(off) <= count_present(state):
+    off, alone = cut_off_agents(state)
+    if not alone or 2 * off <= count_present(state):
         return state
-    clients = [client_name("agent", n.node, n.incarnation) for n in off]
+    clients = [client_name("agent", n.node, n.incarnation) for n in alone]
     marked = {client: f"-~{_key(state.connections[client])}" for client in clients}
     return replace(state, connections={**state.connections, **marked})
 
@@ -275,9 +275,3 @@ def cut_off(state: ClusterState, node: NodeState) -> str:
         return ""
     client = client_name("agent", node.node, node.incarnation)
     return _key(state.connections[client])
-
-
-def closed_with_most(state: ClusterState, node: NodeState) -> bool:
-    """Did its agent's connection close when those of most agents did?"""
-    client = client_name("agent", node.node, node.incarnation)
-    return state.connections.get(client, "").startswith("-~")

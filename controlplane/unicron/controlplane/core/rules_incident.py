@@ -1,8 +1,8 @@
 """Rules about failures: confirm a node's loss, open, escalate, isolate, admit, resolve."""
 
 from unicron.controlplane.core import limits, tables
-from unicron.controlplane.core.connections import closed, is_open
-from unicron.controlplane.core.fold_node import LOST, closed_with_most, cut_off
+from unicron.controlplane.core.connections import closed, closed_with_most, is_open
+from unicron.controlplane.core.fold_node import LOST, cut_off
 from unicron.controlplane.core.fold_task import is_parked
 from unicron.controlplane.core.state import Cause, ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.supply import WORKING, slot_workers

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from unicron.controlplane.core import limits, tables
 from unicron.controlplane.core.change import changed_keys
-from unicron.controlplane.core.connections import closed
+from unicron.controlplane.core.connections import closed, closed_with_most
 from unicron.controlplane.core.state import ClusterState, IncidentState, NodeState, TaskState
 from unicron.controlplane.core.state import WorkerState as Worker
 from unicron.controlplane.core.supply import WORKING, fits
@@ -77,13 +77,14 @@ def count_present(state: ClusterState) -> int:
         return index.present
 
 
-def cut_off_agents(state: ClusterState) -> list[NodeState]:
-    """Nodes that may carry work and whose agent's connection closed."""
-    return [
-        n
-        for n in unsettled_nodes(state)
-        if n.status in WORKING and closed(state, "agent", n.node, n.incarnation)
-    ]
+def cut_off_agents(state: ClusterState) -> tuple[int, list[NodeState]]:
+    """How many nodes may carry work while their agent's connection is closed; and those of them
+    of which it isn't noted yet that it closed with most."""
+    if _is_small(state):
+        found = [n for n in state.nodes.values() if _is_cut_off(state, n)]
+        return len(found), [n for n in found if not closed_with_most(state, n)]
+    with _index(state) as index:
+        return len(index.cut_off), [state.nodes[name] for name in index.alone]
 
 
 def workers_on(state: ClusterState, node: str) -> list[Worker]:
@@ -137,6 +138,8 @@ class _Index:
     def __init__(self) -> None:
         self._seen = ClusterState()
         self.present = 0
+        self.cut_off: dict[str, None] = {}  # see cut_off_agents()
+        self.alone: dict[str, None] = {}
         self.nodes: dict[str, None] = {}
         self.tasks: dict[str, None] = {}
         self.incidents: dict[str, None] = {}
@@ -174,6 +177,11 @@ class _Index:
             incident = state.incidents.get(name)
             _mark(self.incidents, name, incident is not None and not incident.resolved)
         for name in nodes:
+            node = state.nodes.get(name)
+            is_cut_off = node is not None and _is_cut_off(state, node)
+            alone = is_cut_off and node is not None and not closed_with_most(state, node)
+            _mark(self.cut_off, name, is_cut_off)
+            _mark(self.alone, name, alone)
             _mark(self.nodes, name, not _is_well(state, name))
         for name in tasks:
             self._look_at(state, name)
@@ -252,6 +260,10 @@ def _slots(task: TaskState | None) -> tuple[Slot, ...]:
 def _is_present(state: ClusterState, name: str) -> int:
     node = state.nodes.get(name)
     return node is not None and node.status in WORKING
+
+
+def _is_cut_off(state: ClusterState, node: NodeState) -> bool:
+    return node.status in WORKING and closed(state, "agent", node.node, node.incarnation)
 
 
 def _is_well(state: ClusterState, name: str) -> bool:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
+from unicron.controlplane.core.configuration import digest_of
 from unicron.controlplane.core.digest import digest
 from unicron.controlplane.core.state import FOLD_VERSION
+from unicron.controlplane.core.verdict import LOGIC_VERSION
 from unicron.controlplane.replay.folding import Folding
 from unicron.events import HistoryHeader, Recorded, Seal, write_history, write_history_to
 
@@ -22,8 +24,9 @@ def export_history(
     version: str,
     digest_every: int = DIGEST_EVERY,
 ) -> Seal:
-    """Write a whole log, or its beginning. A path is written whole or not at all, and replaced if
-    it exists. `birth`: of the stream; `version`: of the software that writes. Returns the seal.
+    """Write a whole log, or its beginning. A path is written whole or not at all, replaced if it
+    exists, and compressed if it ends in .zst. `birth`: of the stream; `version`: of the software
+    that writes. Returns the seal.
 
     Raises:
         LogBroken: the events aren't #1, #2, … without a hole.
@@ -35,6 +38,7 @@ def export_history(
         birth=birth,
         version=version,
         fold_version=FOLD_VERSION,
+        logic_version=LOGIC_VERSION,
         digest_every=digest_every,
     )
     folding = Folding()
@@ -47,6 +51,9 @@ def export_history(
     def state_digest() -> str:
         return digest(folding.state)
 
+    def configuration() -> str:
+        return digest_of(folding.state.planning)
+
     if isinstance(target, Path):
-        return write_history(target, header, folded(), state_digest)
-    return write_history_to(target, header, folded(), state_digest)
+        return write_history(target, header, folded(), state_digest, configuration)
+    return write_history_to(target, header, folded(), state_digest, configuration)
