@@ -8,12 +8,9 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from unicron.events.errors import ConfigError
-
-if TYPE_CHECKING:
-    import zstandard
 
 #: How the name of a compressed history ends.
 SUFFIX: Final = ".zst"
@@ -73,7 +70,7 @@ def packed(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
         yield writer
 
 
-def _library(done: str) -> "zstandard":
+def _library(done: str) -> Any:
     try:
         import zstandard
     except ImportError:
