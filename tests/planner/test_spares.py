@@ -158,7 +158,7 @@ def test_free_nodes_and_nodes_alike_of_a_large_cluster_are_looked_at_once(monkey
     (exact,) = with_spare(base, dynamic_plan)
     assert exact.after_milli == mean_of_local_answers(base, exact.plan)
     assert looked == [39] * 3, "n0, n1, and one for all that are free"
-    monkeypatch.setattr(spares, "_ONE_BY_ONE_MAX", 79)
+    monkeypatch.setattr(spares, "_ONE_BY_ONE_MAX", 40 * 80 - 1)
     looked.clear()
     (roughly,) = with_spare(base, dynamic_plan)
     assert looked == [39] * 2, "n0 for n1 too"

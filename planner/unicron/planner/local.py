@@ -58,21 +58,21 @@ def _answer(task: TaskDemand, nodes: Ground, quotas: _Quotas) -> Assignment:
     if task.current is None:
         return Assignment(task=task.task)
     name, held, kind = task.task, task.placement, task.current_kind
-    if standing(task, nodes).intact and quotas.allow(task, kind, len(held)):
+    now = standing(task, nodes)
+    if now.intact and quotas.allow(task, kind, len(held)):
         # A hit task whose devices are all healthy restarts in place.
         stays = Assignment(task=name, layout=task.current, kind=kind, slots=held)
         return quotas.take(task, stays)
-    fitting = [
-        (option, slots)
-        for option in task.options
-        if quotas.allow(task, option.kind, option.layout.devices)
-        and (slots := _slots(task, option, nodes)) is not None
-    ]
-    if not fitting:
-        return Assignment(task=name)
-    option, slots = max(fitting, key=lambda fit: _preference(task, fit[0]))
-    shrunk = Assignment(task=name, layout=option.layout, kind=option.kind, slots=slots)
-    return quotas.take(task, shrunk)
+    # Best first: to find what an option keeps takes a look at all that the task holds.
+    for option in sorted(task.options, key=lambda each: _preference(task, each), reverse=True):
+        size = option.layout.devices
+        if size > now.alive or not quotas.allow(task, option.kind, size):
+            continue
+        slots = _slots(task, option, nodes)
+        if slots is not None:
+            shrunk = Assignment(task=name, layout=option.layout, kind=option.kind, slots=slots)
+            return quotas.take(task, shrunk)
+    return Assignment(task=name)
 
 
 def _slots(task: TaskDemand, option: LayoutOption, nodes: Ground) -> tuple[Slot, ...] | None:

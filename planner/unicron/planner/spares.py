@@ -31,9 +31,9 @@ from unicron.planner.whatif import carried_out, drained, failed
 SPARE: Final = "spare"
 #: Nodes that are tried as the free one: of each of so many tasks, those with the least to lose.
 _TASKS_TRIED = 8
-#: With more devices than this, of the nodes whose loss takes as many devices from the same tasks
-#: one is looked at and counts for all of them: each costs a look at the whole cluster.
-_ONE_BY_ONE_MAX = 16_384
+#: Losses times devices of the cluster, since each loss takes a look at it. Beyond that, of the nodes
+#: whose loss takes as many devices from the same tasks one is looked at and counts for all of them.
+_ONE_BY_ONE_MAX = 2_000_000
 
 
 class SpareWorth(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,8 @@ def _after_a_failure(problem: PlanProblem) -> int:
     table = Table(0)
     for _ in fill_losses(table, problem):
         pass
-    alike = sum(len(node.devices) for node in problem.nodes) > _ONE_BY_ONE_MAX
+    devices = sum(len(node.devices) for node in problem.nodes)
+    alike = len(problem.nodes) * devices > _ONE_BY_ONE_MAX
     known: dict[object, int] = {}
     total = 0
     for node in problem.nodes:
