@@ -31,7 +31,7 @@ from unicron.planner.whatif import carried_out, drained, failed
 SPARE: Final = "spare"
 #: Nodes that are tried as the free one: of each of so many tasks, those with the least to lose.
 _TASKS_TRIED = 8
-#: Losses times devices of the cluster, since each loss takes a look at it. Beyond that, of the nodes
+#: Losses times devices of the cluster, all of which each loss looks at. Beyond that, of the nodes
 #: whose loss takes as many devices from the same tasks one is looked at and counts for all of them.
 _ONE_BY_ONE_MAX = 2_000_000
 
