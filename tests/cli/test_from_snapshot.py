@@ -1,5 +1,6 @@
 """`unicron replay --from-snapshot` on history files; on a live log it is in test_up_snapshots."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -74,10 +75,15 @@ def test_a_snapshot_that_does_not_fit_is_refused(cli, log, story, other, code):
 
 def test_a_snapshot_that_is_none_is_refused(cli, log):
     Path("bad.snapshot").write_text("unicron-snapshot 1")
+    os.mkfifo("pipe.snapshot")  # nobody writes into it
+    with open("huge.snapshot", "wb") as file:
+        file.truncate(1 << 40)
     for name, code in (
         ("bad.snapshot", "E-SNAPSHOT"),
         ("none", "E-CONFIG-FILE"),
-        (".", "E-CONFIG"),
+        (".", "E-SNAPSHOT"),
+        ("pipe.snapshot", "E-SNAPSHOT"),
+        ("huge.snapshot", "E-SNAPSHOT"),
     ):
         refused = cli("replay", "--log", log, "--from-snapshot", name)
         assert (refused.exit_code, code in refused.stderr) == (2, True)

@@ -234,6 +234,21 @@ def test_what_was_typed_is_shown_without_its_secrets(typed, shown):
     assert ("***" in shown) == bool(log_source.hidden_words(log))
 
 
+def test_several_addresses_are_shown_without_their_secrets():
+    typed = "nats://me:secret@h1:4,nats://me:secret@h2"
+    address = log_source.address_of(typed, "c")
+    assert (address.url, address.shown) == (typed, "nats://me:***@h1:4,nats://me:***@h2:4222")
+
+
+@pytest.mark.parametrize(
+    "typed", ["nats://", "nats://h:99999", "nats://[::1", "nats://me:secret", "nats://h:4,tls://"]
+)
+def test_what_is_no_address_is_refused_and_tells_no_secret(cli, typed):
+    done = cli("status", "--log", typed)
+    assert (done.exit_code, "E-LOG-ADDRESS" in done.stderr) == (2, True)
+    assert "secret" not in done.stderr
+
+
 def test_commands_to_type_say_that_a_secret_is_left_out(story):
     from unicron.controlplane.cli.opened import Opened, next_lines
     from unicron.controlplane.replay import IncidentBook

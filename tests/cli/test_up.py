@@ -81,6 +81,41 @@ def test_the_folder_of_another_cluster_is_refused(cli):
     assert "west is the folder of cluster west, not of east" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "name, code",
+    [
+        ("cluster", "E-DATA-FOLDER"),
+        ("lock", "E-DATA-FOLDER"),
+        ("port", "E-DATA-FOLDER"),
+        ("nodes.url", "E-DATA-FOLDER"),
+        ("nats-server.log", "E-NATS-FOLDER"),
+        ("nats-server.conf", "E-NATS-FOLDER"),
+        ("passwords.json", "E-NATS-FOLDER"),
+    ],
+)
+def test_a_folder_that_can_not_be_written_is_told_as_one_error(cli, name, code):
+    Path("west", name).mkdir(parents=True)
+    done = cli("up", "--cluster", "west", "--data", "west")
+    assert (done.exit_code, f"({code})" in done.stderr) == (2, True)
+    assert "a disk with room" in done.stderr
+
+
+def test_passwords_that_were_damaged_are_not_made_anew(cli):
+    Path("west").mkdir()
+    for damaged in (b"", b'{"control": 3}', b"\xff"):
+        Path("west/passwords.json").write_bytes(damaged)
+        done = cli("up", "--cluster", "west", "--data", "west")
+        assert (done.exit_code, "(E-NATS-FOLDER)" in done.stderr) == (2, True)
+        assert Path("west/passwords.json").read_bytes() == damaged
+
+
+def test_a_damaged_owner_is_nobody(cli):
+    Path("west").mkdir()
+    Path("west/cluster").write_bytes(b"\xff\xfe")
+    done = cli("up", "--cluster", "west", "--data", "west")
+    assert (done.exit_code, "(E-DATA-CLUSTER)" in done.stderr) == (2, True)
+
+
 def test_an_address_of_another_kind(cli):
     done = cli("status", "--log", "http://me:secret@host/x")
     assert done.exit_code == 2

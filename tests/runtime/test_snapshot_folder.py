@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unicron.controlplane.core.snapshot import SnapshotUnusable
 from unicron.controlplane.runtime.snapshot_folder import SnapshotFolder
 from unicron.events import ConfigError
 
@@ -99,6 +100,35 @@ async def test_what_else_lies_there_stays_and_is_no_snapshot(folder):
         await folder.save(seq, NEW)
     assert sorted(await folder.known()) == [5, 6, 7]
     assert set(strange) < set(files(folder))
+
+
+async def test_what_calls_itself_newer_does_not_push_out_what_is_written(folder):
+    for seq in range(91, 95):
+        await folder.save(seq, OLD)
+    for seq in range(1, 6):
+        await folder.save(seq, NEW)
+    assert sorted(await folder.known()) == [3, 4, 5, 92, 93, 94]
+
+
+async def test_a_folder_in_the_place_of_an_old_one_is_left_alone(folder):
+    folder.path(1).mkdir(parents=True)
+    for seq in range(2, 8):
+        await folder.save(seq, NEW)
+    assert sorted(await folder.known()) == [1, 5, 6, 7]
+
+
+@pytest.mark.parametrize("strange", ["folder", "pipe", "device", "huge"])
+async def test_what_is_no_file_or_too_large_is_not_read(folder, strange):
+    await folder.save(1, OLD)
+    path = folder.path(1)
+    if strange == "huge":
+        os.truncate(path, 1 << 40)
+    else:
+        path.unlink()
+        make = {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}
+        make.get(strange, lambda: path.symlink_to("/dev/zero"))()
+    with pytest.raises(SnapshotUnusable):
+        await folder.load(1)
 
 
 def test_a_writer_that_is_killed_at_any_line_leaves_whole_snapshots_only(tmp_path):

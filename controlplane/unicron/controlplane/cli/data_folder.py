@@ -28,11 +28,9 @@ _LOCK: Final = "lock"
 def alone(data: Path, cluster: str) -> Iterator[None]:
     """Nobody else runs on this folder meanwhile: two servers on one store destroy the log.
     ConfigError if somebody does, or if the folder holds the log of another cluster."""
-    try:
+    with _usable(data):
         data.mkdir(parents=True, exist_ok=True)
         lock = (data / _LOCK).open("w")
-    except OSError as error:
-        raise ConfigError(f"can't use the folder {data}", why=str(error)) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,6 +45,20 @@ def alone(data: Path, cluster: str) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _usable(data: Path) -> Iterator[None]:
+    """ConfigError if the system doesn't let us write there."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"can't use the folder {data}",
+            why=f"{error.strerror or error}: {error.filename or data}",
+            fix="give a folder that you may write to, on a disk with room",
+            code="E-DATA-FOLDER",
+        ) from error
+
+
 def _claim(data: Path, cluster: str) -> None:
     """The folder is this cluster's from now on: its server lets in nobody else's nodes."""
     owner = _owner(data)
@@ -57,13 +69,15 @@ def _claim(data: Path, cluster: str) -> None:
             fix=f"give another --data, or say --cluster {owner}",
             code="E-DATA-CLUSTER",
         )
-    (data / _CLUSTER).write_text(cluster + "\n")
+    if not owner:
+        with _usable(data):
+            (data / _CLUSTER).write_text(cluster + "\n")
 
 
 def _owner(data: Path) -> str:
     path = data / _CLUSTER
     try:
-        return path.read_text().strip() if path.is_file() else ""
+        return path.read_text(errors="replace").strip() if path.is_file() else ""
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -71,9 +85,10 @@ def _owner(data: Path) -> str:
 def port_of(data: Path) -> int | None:
     """The port of last time, so that agents find the server again."""
     try:
-        return int((data / _PORT).read_text())
+        port = int((data / _PORT).read_text())
     except (OSError, ValueError):
         return None
+    return port if 0 < port < 1 << 16 else None
 
 
 @contextlib.contextmanager
@@ -81,14 +96,16 @@ def addresses(data: Path, server: "NatsServer") -> Iterator[None]:
     """The addresses for nodes and readers stand in the folder meanwhile, for its owner alone."""
     from unicron.controlplane.runtime.natsserver import write_private
 
-    (data / _PORT).write_text(server.url.rpartition(":")[2])
     try:
-        write_private(data / NODES, f"{server.node_url}\n".encode())
-        write_private(data / READER, f"{server.reader_url}\n".encode())
+        with _usable(data):
+            (data / _PORT).write_text(server.url.rpartition(":")[2])
+            write_private(data / NODES, f"{server.node_url}\n".encode())
+            write_private(data / READER, f"{server.reader_url}\n".encode())
         yield
     finally:
-        (data / NODES).unlink(missing_ok=True)
-        (data / READER).unlink(missing_ok=True)
+        for name in (NODES, READER):
+            with contextlib.suppress(OSError):
+                (data / name).unlink()
 
 
 def reading(data: Path) -> tuple[str, str] | None:

@@ -83,8 +83,12 @@ async def _newest(log: "JetStreamLog", shown: str) -> Snapshot:
 
 
 def _read(file: str) -> bytes:
+    from unicron.controlplane.runtime.snapshot_folder import read_file
+
     try:
-        return Path(file).read_bytes()
+        return read_file(Path(file))
+    except SnapshotUnusable as why:
+        raise _unusable(file, str(why)) from None
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise ConfigError(

@@ -88,14 +88,16 @@ def address_of(log: str, cluster: str | None) -> Address | None:
         LogMismatch: the folder is another cluster's.
     """
     if log.startswith(SCHEMES):
-        if not urlsplit(log).hostname:
+        try:
+            shown = ",".join(_without_secrets(one) for one in log.split(","))
+        except ValueError:  # its text may hold what was meant as a password
             raise ConfigError(
-                f"{_without_secrets(log)} names no server",
-                fix="give nats://host:port",
+                "LOG names no server",
+                why="a host is missing, or what stands behind a colon is no port",
+                fix="give nats://host:port, several with commas between",
                 code="E-LOG-ADDRESS",
-            )
-        name = cluster or DEFAULT_CLUSTER
-        return Address(url=log, cluster=name, shown=_without_secrets(log))
+            ) from None
+        return Address(url=log, cluster=cluster or DEFAULT_CLUSTER, shown=shown)
     scheme, is_address, _ = log.partition("://")
     if is_address:
         raise ConfigError(
@@ -278,11 +280,14 @@ async def _batches(log: "JetStreamLog", read: int, last: int) -> AsyncGenerator[
 
 
 def _without_secrets(url: str) -> str:
-    """As it was typed, with `HIDDEN` for the password, or for what stands there alone: a token."""
-    parts = urlsplit(url)
+    """As it was typed, with `HIDDEN` for the password, or for what stands there alone: a token.
+    ValueError if it is no address."""
+    parts = urlsplit(url if "//" in url else f"nats://{url}")
     user, at, host = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
     shown = f"{name}:{HIDDEN}@" if colon else f"{HIDDEN}@" if at else ""
+    if not parts.hostname:
+        raise ValueError("no host")
     port = "" if parts.port else ":4222"
     return f"{parts.scheme}://{shown}{host}{port}"
 

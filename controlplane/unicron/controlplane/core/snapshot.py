@@ -14,7 +14,7 @@ import hashlib
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, TypeVar, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_origin
 
 import msgspec
 
@@ -82,7 +82,7 @@ class Snapshot(SnapshotHead, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     plan is about. `losses`: the newest NodeLost of each node. `state_digest`: of `state`.
     """
 
-    chain: str
+    chain: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     control_seq: Sequence
     leadership: LeadershipTaken | None
     problem: PlanProblem | None

@@ -16,7 +16,7 @@ import signal
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import anyio
 import msgspec
@@ -161,7 +161,7 @@ class NatsServer:
         assert self.pid is None, "it runs already"
         binary = find_nats_server()
         config = self._prepare()
-        with (self.root / "nats-server.log").open("ab") as log:
+        with self._opened_log() as log:
             log_start = log.tell()
             self._process = await asyncio.create_subprocess_exec(
                 f"unicron: nats-server {self.cluster}",  # argv[0]: what `ps` shows
@@ -196,7 +196,7 @@ class NatsServer:
             self.root.mkdir(parents=True, exist_ok=True)
             kept = self.root / "passwords.json"
             if self._passwords is None and kept.exists():
-                self._passwords = msgspec.json.decode(kept.read_bytes(), type=_Passwords)
+                self._passwords = _read_passwords(kept)
             if self._passwords is None:
                 control, node, system = (secrets.token_urlsafe(24) for _ in range(3))
                 self._passwords = _Passwords(control=control, node=node, system=system)
@@ -208,12 +208,22 @@ class NatsServer:
             write_private(config, self._config(self._passwords).encode())
             self._remove_ports_files()
         except OSError as error:
-            raise ConfigError(
-                f"the server's folder {self.root} can't be used: {error.strerror}",
-                fix="give a folder that you may write to",
-                code="E-NATS-FOLDER",
-            ) from None
+            raise self._unusable(error) from None
         return config
+
+    def _opened_log(self) -> IO[bytes]:
+        try:
+            return (self.root / "nats-server.log").open("ab")
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(
+            f"the server's folder {self.root} can't be used: {error.strerror}",
+            why=str(error.filename or ""),
+            fix="give a folder that you may write to, on a disk with room",
+            code="E-NATS-FOLDER",
+        )
 
     def _config(self, passwords: _Passwords) -> str:
         publish = (
@@ -326,12 +336,30 @@ class NatsServer:
             ports.unlink(missing_ok=True)
 
 
+def _read_passwords(path: Path) -> _Passwords:
+    """OSError if they can't be read, ConfigError if they aren't what was written."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Passwords)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            f"{path} was damaged",
+            why=str(error),
+            fix="restore it, or remove it: nodes and readers then need their new addresses",
+            code="E-NATS-FOLDER",
+        ) from None
+
+
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    """Write a file that only its owner can read, from its first byte on; whoever dies meanwhile
+    leaves it as it was."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    beside.replace(path)
 
 
 def _die_with_parent() -> Callable[[], None]:

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,28 @@ from typing import Final
 
 import anyio.to_thread
 
+from unicron.controlplane.core.snapshot import SnapshotUnusable
 from unicron.events import Sequence, subjects
 
 _SUFFIX: Final = ".snapshot"
+#: More than any snapshot has.
+_MAX_BYTES: Final = 1 << 30
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a snapshot. Doesn't wait for whoever writes into a pipe. OSError if it can't be
+    read, SnapshotUnusable if it is no file or larger than any snapshot."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise SnapshotUnusable("it is no file")
+        if about.st_size > _MAX_BYTES:
+            raise SnapshotUnusable(f"it has {about.st_size:,} bytes, which no snapshot has")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
 
 
 class SnapshotFolder:
@@ -55,7 +75,7 @@ class SnapshotFolder:
 
     def _load(self, seq: Sequence) -> bytes | None:
         try:
-            return self.path(seq).read_bytes()
+            return read_file(self.path(seq))
         except FileNotFoundError:
             return None
 
@@ -68,8 +88,10 @@ class SnapshotFolder:
             os.fsync(descriptor)
             os.replace(beside, self.path(seq))
         self._sync_folder()
-        for old in sorted(self._known())[: -self._keep]:
-            self.path(old).unlink(missing_ok=True)
+        # What calls itself newer isn't ours to judge, and doesn't push out what was just written.
+        for old in sorted(one for one in self._known() if one <= seq)[: -self._keep]:
+            with contextlib.suppress(IsADirectoryError):  # somebody's, and no snapshot
+                self.path(old).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _beside(self, seq: Sequence) -> Iterator[tuple[int, str]]:

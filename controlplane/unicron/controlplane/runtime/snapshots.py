@@ -101,11 +101,11 @@ class SnapshotKeeper:
     async def _good(
         self, event_log: EventLog, last: Sequence, seq: Sequence, store: Snapshots
     ) -> Snapshot | None:
-        data = await self._tried(store, store.load(seq))
-        if data is None:
-            return None
-        facts = await facts_of(event_log, last, seq)
         try:
+            data = await self._tried(store, store.load(seq))
+            if data is None:
+                return None
+            facts = await facts_of(event_log, last, seq)
             return await self._aside(partial(judge, data, facts, store.where))
         except SnapshotUnusable as why:
             log.warning("the snapshot of #%s (%s) is left aside: %s", f"{seq:,}", store.name, why)
