@@ -75,7 +75,7 @@ def test_metadata_says_what_it_needs(wheel):
     assert metadata["Name"] == "unicron-controlplane"
     assert metadata["Requires-Python"] == ">=3.11"
     assert base == {"msgspec", "nats-py"}
-    assert {*metadata.get_all("Provides-Extra")} == {"controlplane", "worker", "dev"}
+    assert {*metadata.get_all("Provides-Extra")} == {"controlplane", "worker", "zstd", "dev"}
     assert "unicron = unicron.controlplane.cli.main:main" in scripts
 
 
