@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import logging
 from typing import Self
 
 import anyio
@@ -37,11 +38,15 @@ from unicron.events import (
     subjects,
 )
 
+log = logging.getLogger(__name__)
+
 # "wrong last sequence"; with several replicas half of the losers get the second one.
 _FENCED = (10071, 10164)
 _NO_MESSAGE = 10037
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+#: Longer than an election takes: a server that is there, but takes nothing, is told.
+_STUCK_S = 10.0
 
 
 class _Ack(msgspec.Struct, frozen=True):
@@ -93,6 +98,7 @@ class JetStreamLog:
         self._limit_s = limit_s
         self._fenced_append = asyncio.Lock()  # pipelined, the fence would not be one
         self._tails: set[JetStreamTail] = set()
+        self._takes_nothing = False
         self._owns_connection = False
 
     @classmethod
@@ -125,12 +131,12 @@ class JetStreamLog:
         subjects.check_cluster(cluster)
         connection = await connect(url, name=name)
         try:
-            log = await cls.open(connection, cluster, create=create)
+            made = await cls.open(connection, cluster, create=create)
         except BaseException:
             await connection.close()
             raise
-        log._owns_connection = True
-        return log
+        made._owns_connection = True
+        return made
 
     @property
     def cluster(self) -> str:
@@ -148,16 +154,36 @@ class JetStreamLog:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(fence)
             headers["Nats-Expected-Last-Subject-Sequence-Subject"] = self._control
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + self._limit_s
+        began = loop.time()
+        give_up = began + self._limit_s
         pause_s = _FIRST_PAUSE_S
         async with self._fenced_append if is_control else contextlib.nullcontext():
             while True:
                 outcome = await self._attempt(subject, data, event_id, fence, headers)
+                self._tell_if_stuck(outcome, loop.time() - began)
                 if not isinstance(outcome, Unknown) or loop.time() + pause_s > give_up:
                     return outcome
                 # "No leader" is answered at once, hundreds of times a second: back off.
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _tell_if_stuck(self, outcome: Outcome, lasts_s: float) -> None:
+        """A server whose disk was full looks healthy: it answers all else, and takes nothing until
+        it is started again. One that is out of reach is told elsewhere."""
+        address = self.connection.address
+        if not isinstance(outcome, Unknown):
+            if self._takes_nothing:
+                log.warning("the NATS server at %s takes decisions again", address)
+            self._takes_nothing = False
+        elif lasts_s > _STUCK_S and not self._takes_nothing and self.connection.client.is_connected:
+            self._takes_nothing = True
+            log.warning(
+                "the NATS server at %s has taken no decision for %.0f s: %s. Its log says why; if "
+                "its disk was full, make room and start it again",
+                address,
+                lasts_s,
+                outcome.reason,
+            )
 
     async def _attempt(
         self, subject: str, data: bytes, event_id: str, fence: int | None, headers: dict[str, str]
