@@ -4,6 +4,7 @@ from pathlib import Path
 
 from unicron.controlplane.core.configuration import fault_of
 from unicron.controlplane.embed.approval import APPROVAL_LIMIT_MAX_S
+from unicron.controlplane.runtime.handed import as_read
 from unicron.controlplane.runtime.ports import EventLog
 from unicron.events import ConfigError, Planning, subjects
 
@@ -16,8 +17,11 @@ def check_arguments(
     log: EventLog | None,
     planning: Planning | None,
     approval_limit_s: float,
-) -> None:
-    """Raises ConfigError: the arguments contradict each other, or one makes no sense."""
+) -> Planning | None:
+    """What was given for `planning`, as the log will have it.
+
+    Raises ConfigError: the arguments contradict each other, or one makes no sense.
+    """
     subjects.check_cluster(cluster)
     if log is not None and (nats is not None or log.cluster != cluster):
         raise ConfigError(
@@ -36,9 +40,19 @@ def check_arguments(
             why="a plan that is solved later is dropped anyway",
             fix=f"give at most {APPROVAL_LIMIT_MAX_S:g}",
         )
-    if planning is not None and (fault := fault_of(planning)):
-        raise ConfigError(
-            f"the control plane of {cluster} can't plan with what it is given",
-            why=f"planning.{fault}",
-            fix="correct it, or leave out planning",
-        )
+    if planning is None:
+        return None
+    try:
+        checked = as_read(planning, Planning)
+    except ValueError as error:
+        why = f"planning has {error}"
+    else:
+        fault = fault_of(checked)
+        if not fault:
+            return checked
+        why = f"planning.{fault}"
+    raise ConfigError(
+        f"the control plane of {cluster} can't plan with what it is given",
+        why=why,
+        fix="correct it, or leave out planning",
+    )

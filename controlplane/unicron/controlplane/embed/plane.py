@@ -92,7 +92,7 @@ class ControlPlane:
         Raises:
             ConfigError: the arguments contradict each other, or `planning` makes no sense.
         """
-        check_arguments(
+        self._planning = check_arguments(
             cluster,
             nats=nats,
             data=data,
@@ -110,7 +110,6 @@ class ControlPlane:
         self._spool = spool
         self._solver = solver
         self._instance = instance
-        self._planning = planning
         self._approval_limit_s = approval_limit_s
         self._start_limit_s = start_limit_s
         self._resources = contextlib.AsyncExitStack()
@@ -312,7 +311,7 @@ class ControlPlane:
         There is no way yet to cancel it.
 
         Raises:
-            ValueError: its name is taken.
+            ValueError: its name is taken, or a value of it has another type than TaskSpec says.
             NotLeading: another instance has to be asked.
         """
         return await self._running.submit(task, by)

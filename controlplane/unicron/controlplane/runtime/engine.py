@@ -20,6 +20,7 @@ from unicron.controlplane.runtime.clock import SystemClock, now_ms
 from unicron.controlplane.runtime.duties import STOPPED_MS, Duties, configured
 from unicron.controlplane.runtime.election import Election
 from unicron.controlplane.runtime.following import Follower
+from unicron.controlplane.runtime.handed import as_read
 from unicron.controlplane.runtime.leadership import Role
 from unicron.controlplane.runtime.monitor import Monitor
 from unicron.controlplane.runtime.ports import Bus, Clock, EventLog, Solver
@@ -30,6 +31,7 @@ from unicron.controlplane.runtime.writer import NotLeading, Refused, Writer
 from unicron.events import (
     AnyDecision,
     Beat,
+    ClusterConfigured,
     Incarnation,
     LeadershipTaken,
     LogUnreachable,
@@ -315,21 +317,21 @@ class Engine:
     # --- What operators ask -----------------------------------------------------------------------
 
     async def submit(self, spec: TaskSpec, by: str) -> Sequence:
-        """Hand in a task; its sequence once it is durable. ValueError if its name is taken,
-        NotLeading if another instance has to be asked."""
-        seq = await self._write(
-            TaskSubmitted(spec=spec, by=by), lambda: spec.task not in self.state.tasks
-        )
+        """Hand in a task; its sequence once it is durable. ValueError if its name is taken or a
+        value has another type, NotLeading if another instance has to be asked."""
+        body = as_read(TaskSubmitted(spec=spec, by=by), TaskSubmitted)
+        seq = await self._write(body, lambda: body.spec.task not in self.state.tasks)
         if seq is None:
-            raise ValueError(f"a task named {spec.task} is in the log already: choose another name")
+            raise ValueError(
+                f"a task named {body.spec.task} is in the log already: choose another name"
+            )
         return seq
 
     async def give_back(self, node: NodeId, by: str, reason: str) -> Sequence:
         """An operator returns an isolated node; its sequence. ValueError if there is nothing that
         keeps it or one of its devices apart, NotLeading if another instance has to be asked."""
-        seq = await self._write(
-            NodeReturned(node=node, by=by, reason=reason), lambda: self._is_apart(node)
-        )
+        body = as_read(NodeReturned(node=node, by=by, reason=reason), NodeReturned)
+        seq = await self._write(body, lambda: self._is_apart(node))
         if seq is None:
             raise ValueError(f"nothing keeps {node} apart: there is nothing to give back")
         return seq
@@ -338,9 +340,10 @@ class Engine:
         """Plans rest on this from here on, also whenever this instance leads again; its sequence,
         None if it is in force already. ValueError if it makes no sense, NotLeading if another
         instance has to be asked."""
+        planning = as_read(planning, Planning)
         if fault := fault_of(planning):
             raise ValueError(f"it can't be planned with: {fault}")
-        body = configured(planning, by)
+        body = as_read(configured(planning, by), ClusterConfigured)
         seq = await self._write(body, lambda: planning != self.state.planning)
         self._planning = planning
         return seq
