@@ -72,6 +72,11 @@ def test_its_log_is_replayed_from_its_snapshots_meanwhile(cli):
                 assert found["chain"] == whole["chain"]
             none = cli("replay", "--log", reader, "--cluster", "west", *newest_one)
             assert (none.exit_code, "E-SNAPSHOT" in none.stderr) == (2, True)
+            lead([*UP, "--data", "other"])
+            (other,) = Path("other/snapshots").iterdir()
+            none = cli("replay", "--log", "west", "--from-snapshot", other)
+            assert (none.exit_code, "E-LOG-BIRTH" in none.stderr) == (2, True)
+            assert "try: leave out --from-snapshot" in none.stderr
             newest().write_bytes(b"bad")
             none = cli("replay", "--log", "west", *newest_one)
             assert (none.exit_code, "E-SNAPSHOT" in none.stderr) == (2, True)

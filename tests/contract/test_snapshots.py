@@ -152,11 +152,32 @@ async def test_what_else_lies_in_the_bucket_is_no_snapshot(objects_of):
 
 
 @pytest.mark.real
-async def test_one_that_lost_its_chunks_is_an_error_within_a_limit(objects_of, monkeypatch):
+async def test_one_that_lost_chunks_is_an_error_at_once(objects_of):
+    await objects_of.save(7, LARGE)
+    connection = objects_of._connection
+    info = await (await objects_of._store()).get_info("000000000007")
+    chunks = f"$O.{BUCKET}.C.{info.nuid}"
+    for keep in (1, 0):
+        await connection.api(f"STREAM.PURGE.{STREAM}", {"filter": chunks, "keep": keep}, dict)
+        with pytest.raises(LogError, match="has lost parts of 000000000007") as raised:
+            await objects_of.load(7)
+        assert raised.value.why == f"{keep} of {info.chunks} are there"
+
+
+@pytest.mark.real
+async def test_one_that_loses_its_chunks_meanwhile_is_an_error_within_a_limit(
+    objects_of, monkeypatch
+):
     monkeypatch.setattr(objects, "_LIMIT_S", 0.5)
     await objects_of.save(7, LARGE)
-    chunks = {"filter": f"$O.{BUCKET}.C.>"}
-    await objects_of._connection.api(f"STREAM.PURGE.{STREAM}", chunks, dict)
+    check = objects_of._check_chunks
+
+    async def purge_then(info):
+        await check(info)
+        chunks = {"filter": f"$O.{BUCKET}.C.>"}
+        await objects_of._connection.api(f"STREAM.PURGE.{STREAM}", chunks, dict)
+
+    monkeypatch.setattr(objects_of, "_check_chunks", purge_then)
     with pytest.raises(NoAnswer):
         await objects_of.load(7)
 

@@ -56,6 +56,7 @@ async def for_stream(asked: str, log: "JetStreamLog", shown: str) -> Snapshot:
     try:
         head = read_head(data)
         _check_cluster(asked, head.cluster, log.cluster)
+        check_birth(head, await log.birth(), _WITHOUT)
         return judge(data, await facts_of(log, await log.last_seq(), head.seq), asked)
     except SnapshotUnusable as why:
         raise _unusable(asked, str(why)) from None

@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from nats import errors as nats_errors
 from nats.js import errors as js_errors
+from nats.js.api import ObjectInfo
 from nats.js.object_store import ObjectStore
 
 from unicron.controlplane.runtime.jetstream.connection import ApiRefused, Connection, NoAnswer
@@ -79,10 +80,26 @@ class JetStreamSnapshots:
 
     async def load(self, seq: Sequence) -> bytes | None:
         try:
-            result = await self._answered((await self._store()).get(_name(seq)))
+            store = await self._store()
+            info = await self._answered(store.get_info(_name(seq)))
+            await self._check_chunks(info)
+            result = await self._answered(store.get(_name(seq)))
         except js_errors.NotFoundError:  # deleted: its name stays
             return None
         return result.data
+
+    async def _check_chunks(self, info: ObjectInfo) -> None:
+        """LogError if some are missing: whoever gets the object would wait for them."""
+        subject = f"$O.{self._bucket}.C.{info.nuid}"
+        found = await self._connection.api(
+            f"STREAM.INFO.{self._stream}", {"subjects_filter": subject}, _Info
+        )
+        there = (found.state.subjects or {}).get(subject, 0)
+        if there < (info.chunks or 0):
+            raise LogError(
+                f"the object store at {self._connection.address} has lost parts of {info.name}",
+                why=f"{there} of {info.chunks} are there",
+            )
 
     async def save(self, seq: Sequence, data: bytes) -> None:
         if seq - self._newest < self._apart:
