@@ -172,7 +172,7 @@ def test_a_configuration_is_in_force_and_stays_without_its_file(cli):
                 configured = cli.json("status", "--log", "west")["configured"]
                 if configured:
                     break
-            assert configured == "a node fails once in 90000 ms"
+            assert configured == "a node fails once in 1 min 30"
             told = [e for e in cli("events", "--log", "west").stdout.splitlines() if "config" in e]
             assert len(told) == 1
         finally:

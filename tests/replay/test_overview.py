@@ -45,8 +45,8 @@ def test_what_is_configured_is_said():
     story.decide_input(ev.ClusterConfigured(planning=planning, by="anna", digest="abc"))
     said = (
         "lab holds at most 1 device; lab holds at most 0 h100 devices; cpu devices make 9 GFLOP/s; "
-        "x devices make 1000000000 bytes/s; a node fails once in 90000 ms; one that failed is away "
-        "for 8 ms; state moves with 10000000 bytes/s; measured step times don't count"
+        "x devices make 1,000,000,000 bytes/s; a node fails once in 1 min 30; one that failed is "
+        "away for 8 ms; state moves with 10,000,000 bytes/s; measured step times don't count"
     )
     assert IncidentBook(story.log).cluster().configured == said
     story.decide_input(ev.ClusterConfigured(planning=ev.Planning(), by="anna", digest="abc"))

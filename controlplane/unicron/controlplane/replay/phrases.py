@@ -225,15 +225,15 @@ def planning_words(planning: ev.Planning) -> str:
     """What is configured otherwise than by default, on one line; "" if nothing is."""
     said = [_quota(quota) for quota in planning.quotas]
     for device in planning.devices:
-        speeds = [f"{device.gflops} GFLOP/s"] if device.gflops else []
-        speeds += [f"{device.link_bytes_per_s} bytes/s"] if device.link_bytes_per_s else []
+        speeds = [f"{device.gflops:,} GFLOP/s"] if device.gflops else []
+        speeds += [f"{device.link_bytes_per_s:,} bytes/s"] if device.link_bytes_per_s else []
         said += [f"{device.kind} devices make {' and '.join(speeds)}"] if speeds else []
     if planning.node_mtbf_ms:
-        said.append(f"a node fails once in {planning.node_mtbf_ms} ms")
+        said.append(f"a node fails once in {duration(planning.node_mtbf_ms)}")
     if planning.repair_ms:
-        said.append(f"one that failed is away for {planning.repair_ms} ms")
+        said.append(f"one that failed is away for {duration(planning.repair_ms)}")
     if planning.link_bytes_per_s:
-        said.append(f"state moves with {planning.link_bytes_per_s} bytes/s")
+        said.append(f"state moves with {planning.link_bytes_per_s:,} bytes/s")
     if not planning.measured_step_times:
         said.append("measured step times don't count")
     return one_line("; ".join(said))
