@@ -45,6 +45,9 @@ def test_up_to_an_event_after_it(cli, log, kept, story):
     refused = cli("replay", "--log", log, "--from-snapshot", kept, "--until", AT - 1)
     assert refused.exit_code == 2
     assert f"#{AT - 1} stands before the snapshot" in refused.stderr
+    refused = cli("replay", "--log", log, "--from-snapshot", kept, "--until", 99_999)
+    assert refused.exit_code == 2
+    assert f"give a sequence from {AT} to {len(story.log)}" in refused.stderr
 
 
 def test_a_log_that_is_shorter_or_another_one_is_refused(cli, story, kept):

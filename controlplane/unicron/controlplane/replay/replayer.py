@@ -124,8 +124,8 @@ def replay_once(
     the log's chain after the item that was taken last, if whoever reads the items computes it
     anyway. Raises as Replayer does.
     """
+    began = snapshot.seq if snapshot is not None else Sequence(0)
     if until is not None:
-        began = snapshot.seq if snapshot is not None else 0
         if until < began:
             raise _out_of_reach(until, began, began)
         items = takewhile(lambda item: item.seq <= until, items)
@@ -138,8 +138,7 @@ def replay_once(
         folding = judge.folding
         report = _report(folding, judge.tally, verified=found is None, divergence=found)
     if report.divergence is None and until is not None and report.last_seq < until:
-        raise _out_of_reach(until, 0, report.last_seq)
-    began = snapshot.seq if snapshot is not None else Sequence(0)
+        raise _out_of_reach(until, began, report.last_seq)
     return msgspec.structs.replace(report, began=began), folding.state
 
 
