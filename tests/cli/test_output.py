@@ -43,9 +43,9 @@ def test_the_last_column_wraps_at_the_terminal():
 
 
 def test_what_has_too_little_room_beside_its_row_stands_below_it():
-    rows = [("x" * 50, "one two three"), ("y", "")]
+    rows = [("x" * 50, "one two three"), ("y", ""), ("z", "-")]
     narrow = table(("ID", "WHAT"), rows, 60)
-    assert narrow == f"ID\n{'x' * 50}\n    one two three\ny"
+    assert narrow == f"ID\n{'x' * 50}\n    one two three\ny\nz"
     assert table(("ID", "WHAT"), rows, 65, last_min=10).splitlines()[1].endswith("x  one two three")
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.core.story import running
+from tests.core.story import SPEC, running
 from tests.replay.histories import killed, night, powered_off
 from unicron import events as ev
 from unicron.controlplane.replay import IncidentBook, units
@@ -51,6 +51,20 @@ def test_what_is_configured_is_said():
     assert IncidentBook(story.log).cluster().configured == said
     story.decide_input(ev.ClusterConfigured(planning=ev.Planning(), by="anna", digest="abc"))
     assert IncidentBook(story.log).cluster().configured == ""
+
+
+def test_a_task_says_that_there_is_no_device_that_it_may_run_on():
+    story = running(2)
+    story.submit(msgspec.structs.replace(SPEC, task="other", device_kinds=("h1OO", "b200")))
+    story.settle()
+    story.solve()
+    story.settle()
+    book = IncidentBook(story.log)
+    assert book.cluster().headline == "no incident open, 1 of 2 tasks train"
+    said = book.status("other").headline
+    assert "is parked at iteration 0" in said
+    assert "it may run only on h1OO, b200, of which no node is in use; there is cpu" in said
+    assert "run only" not in book.status("gpt").headline
 
 
 def test_a_cluster_in_the_midst_of_it():

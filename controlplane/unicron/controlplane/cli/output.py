@@ -20,6 +20,8 @@ _REORDERING: Final = dict.fromkeys(
 )
 #: Ends what click coloured.
 _RESET: Final = "\x1b[0m"
+#: An empty cell; below its row it would be a line of its own.
+_NOTHING: Final = "-"
 #: Indent of what stands below its row.
 _BELOW: Final = 4
 
@@ -96,7 +98,7 @@ def table(
         text = row[-1].text
         if below and columns is not None:
             lines.append("  ".join(fields).rstrip())
-            if number and text:
+            if number and text not in ("", _NOTHING):
                 lines += [" " * _BELOW + rest for rest in _wrapped(text, columns - _BELOW)]
             continue
         last = _wrapped(text, columns - indent) if columns is not None else [text]

@@ -93,7 +93,8 @@ def _headline(reading: Reading, still_open: int) -> str:
         parts.append(f"{count(len(away), 'node')} out or in doubt")
     going = [t for t in state.tasks.values() if t.phase not in tables.ENDED]
     training = sum(bool(_devices(reading, t)) for t in going)
-    parts.append(f"{training} of {count(len(going), 'task')} trains" if going else "no task runs")
+    trains = "train" if len(going) > 1 else "trains"
+    parts.append(f"{training} of {count(len(going), 'task')} {trains}" if going else "no task runs")
     return ", ".join(parts)
 
 

@@ -6,6 +6,7 @@ from unicron.controlplane.core import tables
 from unicron.controlplane.core.fold_node import LOST
 from unicron.controlplane.core.leases import leases
 from unicron.controlplane.core.state import ClusterState, NodeState, TaskState, WorkerState
+from unicron.controlplane.core.supply import usable
 from unicron.controlplane.replay.phrases import names, one_line
 from unicron.controlplane.replay.reading import Reading
 from unicron.controlplane.replay.story import NextCommand, NowState
@@ -140,9 +141,19 @@ def task_words(reading: Reading, task: TaskState) -> str:
         held = _held(reading.state, task)
         return f"trains on {devices} of {count(wanted, 'device')}, {at}{held}"
     if task.allocation is not None and not wanted:
-        return f"is parked at {at}, until a plan gives it devices"
+        return f"is parked at {at}, until a plan gives it devices{_no_kind(reading.state, task)}"
     held = _held(reading.state, task)
     return f"stands still at {at}; the plan gives it {count(wanted, 'device')}{held}"
+
+
+def _no_kind(state: ClusterState, task: TaskState) -> str:
+    """What is missing, if there is no node of a kind that it may run on."""
+    there = {n.device_kind for n in state.nodes.values() if usable(state, n.node)}
+    kinds = task.spec.device_kinds
+    if not kinds or there.intersection(kinds):
+        return ""
+    have = f"; there is {names(tuple(sorted(there)))}" if there else ""
+    return f": it may run only on {names(kinds)}, of which no node is in use{have}"
 
 
 def _held(state: ClusterState, task: TaskState) -> str:
