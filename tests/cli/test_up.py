@@ -116,6 +116,12 @@ def test_a_damaged_owner_is_nobody(cli):
     assert (done.exit_code, "(E-DATA-CLUSTER)" in done.stderr) == (2, True)
 
 
+def test_a_name_or_port_that_is_none_claims_no_folder(cli):
+    for wrong in (("--cluster", "../west"), ("--cluster", "west", "--port", "99999")):
+        assert cli("up", *wrong, "--data", "west").exit_code == 2
+        assert not Path("west").exists()
+
+
 def test_an_address_of_another_kind(cli):
     done = cli("status", "--log", "http://me:secret@host/x")
     assert done.exit_code == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from unicron.controlplane.cli.history_path import ENDINGS
-from unicron.events import ConfigError
+from unicron.events import ConfigError, subjects
 from unicron.events.history_reader import unreadable
 
 if TYPE_CHECKING:  # brings asyncio, which reading a file doesn't need
@@ -27,7 +27,9 @@ _LOCK: Final = "lock"
 @contextlib.contextmanager
 def alone(data: Path, cluster: str) -> Iterator[None]:
     """Nobody else runs on this folder meanwhile: two servers on one store destroy the log.
-    ConfigError if somebody does, or if the folder holds the log of another cluster."""
+    ConfigError if somebody does, or if the folder holds the log of another cluster; and, before
+    anything is written, if this can't be the name of one."""
+    subjects.check_cluster(cluster)
     with _usable(data):
         data.mkdir(parents=True, exist_ok=True)
         lock = (data / _LOCK).open("w")

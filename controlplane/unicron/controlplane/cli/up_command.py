@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     help="Without --nats: the folder of a server of this control plane's own (kept).",
 )
 @click.option(
-    "--port", type=int, help="Without --nats: the server's port; a free one if not given."
+    "--port",
+    type=click.IntRange(1, 65_535),
+    help="Without --nats: the server's port; a free one if not given.",
 )
 @click.option(
     "--task",
