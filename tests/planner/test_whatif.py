@@ -4,8 +4,25 @@ import msgspec
 import pytest
 
 from tests.planner.cases import layout, linear, node, slots, task
-from unicron.planner import BadProblem, Planner, PlanProblem, check, problem_from, validate
-from unicron.planner.whatif import arrived, drained, expected_run_ms, failed, finished, joined
+from unicron.planner import (
+    BadProblem,
+    Planner,
+    PlanProblem,
+    check,
+    explain,
+    outlook,
+    problem_from,
+    validate,
+)
+from unicron.planner.whatif import (
+    arrived,
+    carried_out,
+    drained,
+    expected_run_ms,
+    failed,
+    finished,
+    joined,
+)
 
 DAY_MS = 86_400_000
 ONE = task("one", linear(8), current=layout(3), placement=slots("n0/0-1", "n1/0"), max_devices=8)
@@ -84,3 +101,16 @@ def test_the_rates_of_nodes_add_up():
     }
     assert problem_from(data).expected_run_ms == 1_000
     assert problem_from({**data, "expected_run_ms": 7}).expected_run_ms == 7
+
+
+def test_a_plan_of_another_problem_is_refused_with_what_to_give():
+    nodes = [node("n0", 2)]
+    mine = PlanProblem(
+        computed_at=1, nodes=tuple(nodes), tasks=(task("a", linear(2)),), expected_run_ms=1000
+    )
+    other = msgspec.structs.replace(mine, tasks=())
+    plan = Planner("dp").solve(mine)
+    for asked in (outlook, explain, carried_out):
+        with pytest.raises(BadProblem, match="the problem that the plan was made for"):
+            asked(other, plan)
+    assert carried_out(mine, plan).tasks[0].placement == plan.assignments[0].slots != ()

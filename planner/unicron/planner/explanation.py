@@ -31,6 +31,7 @@ from unicron.planner.pricing import (
 )
 from unicron.planner.problem import Layout, NodeSupply, PlanProblem, TaskDemand
 from unicron.planner.spares import free_nodes
+from unicron.planner.whatif import given_by
 
 #: Tasks of which it is worked out what another size would be worth; beyond it so many of those that
 #: change, and fewer on clusters of more devices than that.
@@ -131,10 +132,11 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explanation(problem: PlanProblem, plan: Plan, *, alternatives: bool = True) -> Explanation:
     """Look at a plan that passes `check` for the problem. Without `alternatives` nothing is solved
-    anew: no runner-up, no shadow prices, no worth of single moves."""
+    anew: no runner-up, no shadow prices, no worth of single moves. Raises `BadProblem` for a plan
+    of other tasks."""
     nodes = ground(problem)
     demands = {task.task: task for task in problem.tasks}
-    given = {assignment.task: assignment for assignment in plan.assignments}
+    given = given_by(plan, problem)
     before = sum(running_milli(task) for task in problem.tasks)
     others = _others(problem, plan, nodes) if alternatives else None
     statistics = dict(plan.statistics)

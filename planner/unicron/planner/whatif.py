@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from unicron.planner.errors import BadProblem
-from unicron.planner.plan import Plan
+from unicron.planner.plan import Assignment, Plan
 from unicron.planner.problem import NodeSupply, PlanProblem, TaskDemand
 
 
@@ -83,9 +83,21 @@ def joined(problem: PlanProblem, kind: str, count: int = 1) -> PlanProblem:
     return _with(problem, (*problem.nodes, *nodes), problem.tasks)
 
 
-def carried_out(problem: PlanProblem, plan: Plan) -> PlanProblem:
-    """The problem once the plan is in force."""
+def given_by(plan: Plan, problem: PlanProblem) -> dict[str, Assignment]:
+    """What the plan gives each task of the problem, by its name.
+
+    Raises `BadProblem` if the plan is one of other tasks.
+    """
     given = {assignment.task: assignment for assignment in plan.assignments}
+    if given.keys() != {task.task for task in problem.tasks}:
+        fix = "give the problem that the plan was made for"
+        raise BadProblem("tasks", "are others than those of the plan", fix)
+    return given
+
+
+def carried_out(problem: PlanProblem, plan: Plan) -> PlanProblem:
+    """The problem once the plan is in force. Raises `BadProblem` if it is one of other tasks."""
+    given = given_by(plan, problem)
     return msgspec.structs.replace(
         problem,
         tasks=tuple(
