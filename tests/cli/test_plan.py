@@ -80,6 +80,9 @@ def test_strategies_are_compared(cli, small):
     assert list(told["compared"]) == ["equal", "weighted", "sized", "current"]
     assert told["compared"]["current"]["devices"] == {"a": 4, "b": 0}
     assert told["compared"]["current"]["waf_milli"] < told["plan"]["waf_milli"]
+    lost = cli("plan", small, "--fail", "n1", "--fail", "n2", "--compare", "current")
+    rows = [line for line in lost.stdout.splitlines() if line.startswith("current ")]
+    assert len(rows) == 1 and rows[0].endswith("no task runs; below the minimum: a")
     text = cli("plan", small, "--compare", "equal").stdout
     assert "OF THIS PLAN" in text and "weighted  " not in text.lower().split("strategy")[1]
 

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from tests.planner.cases import (
     QUICK,
+    layout,
     linear,
     node,
     problem,
@@ -18,7 +19,7 @@ from tests.planner.cases import (
     task,
     with_task,
 )
-from unicron.planner import TenantQuota, explain, explain_data, local_plan
+from unicron.planner import LayoutOption, TenantQuota, explain, explain_data, local_plan
 from unicron.planner.cpsat import solve
 from unicron.planner.dynamic import dynamic_plan
 from unicron.planner.explanation import explanation
@@ -112,6 +113,16 @@ def test_a_minimum_given_up_is_named():
     assert "b: stays parked" in lines
     assert "bound by: minimums can't all be met, b below the minimum (4 of 6 devices used)" in lines
     assert lines[-1].endswith("with a below the minimum")
+
+
+def test_a_runner_up_of_the_same_size_says_that_its_layout_is_another():
+    wide, deep = (
+        LayoutOption(layout=layout(4), throughput_gflops=400),
+        LayoutOption(layout=layout(2, tp=2), throughput_gflops=390),
+    )
+    base = problem([node("n0", 4)], [task("a", (wide, deep), min_devices=4)])
+    lines = explain(base, dynamic_plan(base))
+    assert "runner-up: a 4 laid out otherwise; worth 10 GFLOP/s less" in lines
 
 
 def test_what_binds_is_named():

@@ -164,7 +164,10 @@ def _runner_up_words(other: RunnerUp | None, scale: Scale) -> str:
     if other is None:
         return "runner-up: none was found"
     sizes = ", ".join(
-        f"{task} {mine} -> {theirs or 'parked'}" for task, mine, theirs in other.changes
+        f"{task} {mine} laid out otherwise"
+        if mine == theirs
+        else f"{task} {mine} -> {theirs or 'parked'}"
+        for task, mine, theirs in other.changes
     )
     below = f", with {', '.join(other.relaxed)} below the minimum" if other.relaxed else ""
     more = "less" if other.loss_milli >= 0 else "more"

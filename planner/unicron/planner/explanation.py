@@ -89,8 +89,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerUp(msgspec.Struct, frozen=True, kw_only=True):
-    """The best plan found that gives some task another size: `loss_milli` less worth (negative:
-    more, as when the local answer was applied at once and a better one is known)."""
+    """The best plan found that gives some task another size, layout or kind: `loss_milli` less
+    worth (negative: more, as when the local answer was applied at once and a better one is known).
+    """
 
     changes: tuple[tuple[str, int, int], ...]
     value_milli: int

@@ -184,7 +184,8 @@ def _compared(answer: Answer, columns: int | None) -> list[str]:
     rows = []
     for name, plan in (("this plan", answer.plan), *answer.compared):
         share = f"{100 * plan.value_gflops_milli / best:.1f} %" if best else "-"
-        sizes = ", ".join(f"{a.task} {len(a.slots)}" for a in plan.assignments if a.slots)
+        running = [f"{a.task} {len(a.slots)}" for a in plan.assignments if a.slots]
+        sizes = ", ".join(running) if running else "no task runs"
         note = f"; below the minimum: {', '.join(plan.relaxed)}" if plan.relaxed else ""
         rows.append(
             (name, _tera(plan.waf_milli), _tera(plan.value_gflops_milli), share, sizes + note)
