@@ -10,6 +10,7 @@ from unicron.controlplane.core import admission
 #: Field of the spec or of its model -> least and largest value.
 RANGES = {
     "iterations": (1, 2**53),
+    "seed": (0, 2**53),
     "micro_batches": (1, 65_536),
     "weight_milli": (1, 1_000_000),
     "max_devices": (1, 2**24),

@@ -135,10 +135,17 @@ def _workers(view: "ClusterView") -> str:
 
 
 def _desk(view: "ClusterView") -> list[str]:
+    from unicron.controlplane.core.tables import ENDED
+
     plan = view.plan
     if plan.wanted_seq is None and plan.request_seq is None:
         return []
-    asked = f"asked with #{plan.request_seq}" if plan.request_seq else "not asked for yet"
+    if plan.request_seq:
+        asked = f"asked with #{plan.request_seq}"
+    elif any(task.phase not in ENDED for task in view.tasks):
+        asked = "not asked for yet"
+    else:
+        return []  # for nobody: it is asked for when there is a task
     since = f" since #{plan.wanted_seq}" if plan.wanted_seq else ""
     return [hung(f"a plan is wanted{since} ({plan.reason}), {asked}", 2, width())]
 

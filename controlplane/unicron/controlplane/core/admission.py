@@ -29,6 +29,7 @@ def fault_of(spec: TaskSpec, planning: Planning) -> str:
     model = spec.model
     ranges = {
         "iterations": (spec.iterations, 1, 2**53),
+        "seed": (spec.seed, 0, 2**53),
         "micro_batches": (spec.micro_batches, 1, MICRO_BATCHES_MAX),
         "weight_milli": (spec.weight_milli, 1, WEIGHT_MILLI_MAX),
         "max_devices": (spec.max_devices, 1, SIZE_MAX),

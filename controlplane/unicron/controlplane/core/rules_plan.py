@@ -56,6 +56,8 @@ def _say(state: ClusterState, allocation: Allocation) -> str:
     old = state.tasks[allocation.task].allocation
     before = len(old.slots) if old is not None else 0
     after = len(allocation.slots)
+    if after == before == 0:
+        return f"{allocation.task} stays parked"
     if after == before:
         return f"{allocation.task} keeps its {devices(after)}"
     word = "grows" if after > before else "shrinks" if after else "is parked: shrinks"
