@@ -57,8 +57,8 @@ async def test_survivor_killed_while_it_is_awaited(world: World, reference: Refe
 
 
 async def test_donor_killed_during_the_transfer(world: World, reference: Reference) -> None:
-    """Rank 0 gives the joiner its state, and dies doing so."""
-    donor = world.trap("n1/0", Phase.TRANSFER)
+    """The replica on the joiner's own node gives it the state, and dies doing so."""
+    donor = world.trap("n2/0", Phase.TRANSFER)
     await world.spring(world.trap("n2/1", Phase.FORWARD, iteration=4, done=1))
     shot = await world.spring(donor)
     assert shot.phase == "transfer"
