@@ -38,9 +38,9 @@ def test_who_gains_by_every_device_is_not_worth_a_spare():
     assert best.now_milli > other.now_milli and best.total_milli > other.total_milli
 
 
-def test_a_rigid_task_beside_one_of_little_value_is():
-    # The heavy one needs eight devices or stands still. The light one has the last node; when one
-    # of the heavy one's fails, it would have to give it up, and both change over for long.
+def rigid_and_light():
+    """The heavy one needs eight devices or stands still. The light one has the last node; when one
+    of the heavy one's fails, it would have to give it up, and both change over for long."""
     tasks = [
         rigid("heavy", 8, slots("n0/0-1", "n1/0-1", "n2/0-1", "n3/0-1"), weight_milli=10_000),
         running(
@@ -53,7 +53,11 @@ def test_a_rigid_task_beside_one_of_little_value_is():
             transition_ms=12 * HOUR_MS,
         ),
     ]
-    worths = with_spare(cluster(tasks, repair_ms=30 * DAY_MS), dynamic_plan)
+    return cluster(tasks, repair_ms=30 * DAY_MS)
+
+
+def test_a_rigid_task_beside_one_of_little_value_is():
+    worths = with_spare(rigid_and_light(), dynamic_plan)
     assert {each.spare for each in worths} == {"", "n4"}
     by_spare = {each.spare: each for each in worths}
     assert by_spare[""].now_milli > by_spare["n4"].now_milli
@@ -63,7 +67,8 @@ def test_a_rigid_task_beside_one_of_little_value_is():
         assert each.total_milli == expected
     assert worths[0].spare == "n4"
     # A node that is back within a day isn't worth the wait.
-    assert with_spare(cluster(tasks, repair_ms=DAY_MS), dynamic_plan)[0].spare == ""
+    soon = msgspec.structs.replace(rigid_and_light(), repair_ms=DAY_MS)
+    assert with_spare(soon, dynamic_plan)[0].spare == ""
 
 
 def test_a_plan_that_leaves_a_node_free_anyway_has_its_spare():
@@ -98,22 +103,6 @@ def test_without_a_time_of_repair_nobody_can_say():
     base = msgspec.structs.replace(cluster([]), repair_ms=0)
     with pytest.raises(ValueError, match="repair_ms"):
         with_spare(base, dynamic_plan)
-
-
-def rigid_and_light():
-    """A node of its own is worth more to the heavy one as a spare than to the light one."""
-    tasks = [
-        rigid("heavy", 8, slots("n0/0-1", "n1/0-1", "n2/0-1", "n3/0-1"), weight_milli=10_000),
-        running(
-            "light",
-            linear(2, gflops=1),
-            slots("n4/0-1"),
-            min_devices=0,
-            max_devices=2,
-            transition_ms=12 * HOUR_MS,
-        ),
-    ]
-    return cluster(tasks, repair_ms=30 * DAY_MS)
 
 
 def test_the_best_plan_leaves_a_node_free_where_that_pays_and_says_so():

@@ -85,7 +85,9 @@ def read_problem(path: Path | str) -> PlanProblem:
     try:
         text = text_in(path)
         data = (
-            tomllib.loads(text) if kind == "TOML" else json.loads(text, object_pairs_hook=_object)
+            tomllib.loads(text)
+            if kind == "TOML"
+            else json.loads(text, object_pairs_hook=unique_keys)
         )
     except OSError as error:
         why = error.strerror or str(error)
@@ -99,7 +101,7 @@ def read_problem(path: Path | str) -> PlanProblem:
     return problem_from(data)
 
 
-def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+def unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     """A JSON object whose keys are there once, as in TOML: else one of them would be lost."""
     found: dict[str, object] = {}
     for key, value in pairs:

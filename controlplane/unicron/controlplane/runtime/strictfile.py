@@ -3,13 +3,13 @@
 import difflib
 import json
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from unicron.events import ConfigError
+from unicron.planner.plain import unique_keys
 
 #: Larger than any of them is; what never ends, such as a device, isn't read for ever.
 _BYTES_MAX = 16 * 1024 * 1024
@@ -30,7 +30,7 @@ def read_strictly(path: Path, shape: type[_Shape], *, what: str, see: str, code:
         if kind == "TOML":
             given = tomllib.loads(text)
         else:
-            given = json.loads(text, object_pairs_hook=_object)
+            given = json.loads(text, object_pairs_hook=unique_keys)
         json.dumps(given, ensure_ascii=False, default=str).encode()  # no halves of characters
     except OSError as error:
         raise ConfigError(
@@ -62,16 +62,6 @@ def _text(path: Path) -> str:
     if len(content) > _BYTES_MAX:
         raise ValueError(f"it is larger than {_BYTES_MAX // 1024**2} MiB")
     return content.decode("utf-8-sig")
-
-
-def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object whose keys are there once, as in TOML: else one of them would be lost."""
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"{key!r} is there twice in one object")
-        found[key] = value
-    return found
 
 
 def _refuse_unknown(path: Path, given: object, known: object, where: str) -> None:
