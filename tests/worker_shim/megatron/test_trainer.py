@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -64,7 +65,18 @@ def test_twenty_regroups_leak_nothing(crew):
         together(members, "do", "leave")
         together(members, "do", "leave")
         iterate_in_new_generation(crew, members)
-    assert together(members, "run", f"{CHECKS}:resources") == before
+    limit = time.monotonic() + 10.0  # torch's own threads end a moment later; what leaked stays
+    while grown(after := together(members, "run", f"{CHECKS}:resources"), before):
+        assert time.monotonic() < limit, f"{before} before, {after} after"
+        time.sleep(0.05)
+
+
+def grown(after, before):
+    return any(
+        mine > then
+        for counts, counted in zip(after, before, strict=True)
+        for mine, then in zip(counts, counted, strict=True)
+    )
 
 
 def iterate_in_new_generation(crew, members):
