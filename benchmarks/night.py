@@ -35,9 +35,7 @@ _SERVER = "NC4BIGEJMZM66C65VOJFE5T7EGGQIEFCTQ2YMDKYGXGJWTVQVGCOI5IR"
 _LIVES_FROM = 1_790_000_000_000_000_000  # agents number their lives by the clock
 _FAULTS_OF_A_TASK = 12
 _FOREIGN = 0.2
-_TRACEBACK = "\n".join(
-    f'  File "/opt/train/step_{n}.py", line {40 + n}, in forward' for n in range(6)
-)
+_TRACEBACK = "\n".join(f'  File "train/step_{n}.py", line {40 + n}, in forward' for n in range(6))
 
 
 class Night:

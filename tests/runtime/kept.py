@@ -2,14 +2,10 @@
 
 import logging
 
-import anyio
-
 from tests.core.story import SPEC
-from tests.runtime.cluster import QuickPlanner
 from tests.runtime.pair import Pair
 from unicron import events as ev
 from unicron.controlplane.core.decide import decide
-from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.memory import MemoryLog, MemorySnapshots
 from unicron.controlplane.runtime.snapshots import SnapshotKeeper
 
@@ -39,32 +35,17 @@ class Kept(Pair):
     def kept(self):
         return self.stores[0].kept
 
-    async def begin(self, group, name, on_event=None):
-        log = self.logs[name] = Reads(self.stream)
-        engine = Engine(
-            log,
-            self.bus,
-            instance=name,
-            solver=QuickPlanner(),
-            on_event=on_event,
-            snapshots=SnapshotKeeper(self.stores, every=self.every, tell=self.said.append),
-            strict=True,
-        )
-        scope = self.scopes[name] = anyio.CancelScope()
-        self.engines[name] = engine
+    def log(self):
+        return Reads(self.stream)
 
-        async def run():
-            with scope:
-                await engine.run()
+    def given(self, name):
+        keeper = SnapshotKeeper(self.stores, every=self.every, tell=self.said.append)
+        return {"snapshots": keeper}
 
-        group.start_soon(run)
-
-        def settled():
-            """It leads, or follows another one and isn't just about to lead."""
-            holder = self.stream.hold.holder.partition("/")[0]
-            return engine.leading or (engine.follows and holder not in ("", name))
-
-        await self.until(settled)
+    def has_begun(self, name):
+        """It leads, or follows another one and isn't just about to lead."""
+        engine, holder = self.engines[name], self.stream.hold.holder.partition("/")[0]
+        return engine.leading or (engine.follows and holder not in ("", name))
 
     async def agree(self):
         """Once there is nothing more to decide."""

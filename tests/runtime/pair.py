@@ -82,15 +82,15 @@ class Pair:
 
     async def begin(self, group, name, on_event=None):
         """It begins, and leads or follows."""
-        log = self.logs[name] = Frozen(self.stream)
+        log = self.logs[name] = self.log()
         engine = Engine(
             log,
             self.bus,
             instance=name,
             solver=QuickPlanner(),
             on_event=on_event,
-            planning=self.planning.get(name),
             strict=True,
+            **self.given(name),
         )
         scope = self.scopes[name] = anyio.CancelScope()
         self.engines[name] = engine
@@ -100,7 +100,17 @@ class Pair:
                 await engine.run()
 
         group.start_soon(run)
-        await self.until(lambda: engine.leading or engine.follows)
+        await self.until(lambda: self.has_begun(name))
+
+    def log(self):
+        return Frozen(self.stream)
+
+    def given(self, name):
+        """What else its engine is given."""
+        return {"planning": self.planning.get(name)}
+
+    def has_begun(self, name):
+        return self.engines[name].leading or self.engines[name].follows
 
     async def until(self, holds):
         with anyio.fail_after(LIMIT_S):
