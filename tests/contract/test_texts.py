@@ -6,13 +6,12 @@ import contextlib
 import pytest
 
 from tests.contract.worlds import CLUSTER
+from tests.support.agents import connected_agent
 from unicron.controlplane.runtime.jetstream import JetStreamLog, NoAnswer, connect, texts
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.events import ConfigError, LongText, subjects
 from unicron.events.texts import PART_BYTES, TEXT_MAX_BYTES
-from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.longtext import LongTexts, keep, waiting
-from unicron.worker_shim.transport import Transport
 
 pytestmark = pytest.mark.real
 
@@ -25,18 +24,9 @@ async def server(tmp_path):
         yield made
 
 
-@contextlib.asynccontextmanager
-async def node(server):
+def node(server):
     """An agent's transport, with the rights of a node."""
-    transport = Transport(agent_identity(CLUSTER, "n1", 1), server.node_url, lambda *_: None)
-    running = asyncio.create_task(transport.run())
-    try:
-        while not transport.is_connected:
-            await asyncio.sleep(0.005)
-        yield transport
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
+    return connected_agent(server.node_url, CLUSTER)
 
 
 async def delivered(transport, folder):

@@ -6,29 +6,14 @@ import contextlib
 import pytest
 
 from tests.real.fleet import CLUSTER
+from tests.support.agents import connected_agent
 from unicron.controlplane.runtime.jetstream import JetStreamLog
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.events import ConnectionClosed, StoreBound
-from unicron.worker_shim.identity import agent_identity
-from unicron.worker_shim.transport import Transport
 
 pytestmark = pytest.mark.real
 
 _AGENTS, _FACTS_EACH = 60, 50
-
-
-@contextlib.asynccontextmanager
-async def agent(server, name):
-    """Connected, as an agent is."""
-    transport = Transport(agent_identity(CLUSTER, name, 1), server.node_url, lambda *_: None)
-    running = asyncio.create_task(transport.run())
-    try:
-        while not transport.is_connected:
-            await asyncio.sleep(0.005)
-        yield transport
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def test_a_loss_comes_before_most_of_what_all_others_have_to_say(tmp_path):
@@ -36,8 +21,11 @@ async def test_a_loss_comes_before_most_of_what_all_others_have_to_say(tmp_path)
         server = await ends.enter_async_context(NatsServer(tmp_path / "nats", CLUSTER))
         log = await JetStreamLog.connect(server.url, CLUSTER, name="control/test")
         ends.push_async_callback(log.close)
-        loud = [await ends.enter_async_context(agent(server, f"n{i}")) for i in range(_AGENTS)]
-        async with agent(server, "lost") as lost:
+        loud = [
+            await ends.enter_async_context(connected_agent(server.node_url, CLUSTER, f"n{i}"))
+            for i in range(_AGENTS)
+        ]
+        async with connected_agent(server.node_url, CLUSTER, "lost") as lost:
             name = lost.identity.client
             for number in range(_FACTS_EACH):
                 for one in loud:

@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from tests.contract.worlds import until
 from tests.real.test_reconnects import CLUSTER, FACTS, fact
 from tests.real.wire import Wire
+from tests.support.agents import agent
 from unicron.controlplane.runtime.jetstream import JetStreamLog, NoAnswer, connect, connection
 from unicron.controlplane.runtime.jetstream.stream import StreamInfo
 from unicron.controlplane.runtime.natsserver import NatsServer
@@ -21,8 +22,6 @@ from unicron.controlplane.runtime.ports import Hold
 from unicron.events import ConfigError, Envelope, Source, encode, event_id
 from unicron.worker_shim import transport as shim
 from unicron.worker_shim.agent import parse
-from unicron.worker_shim.identity import agent_identity
-from unicron.worker_shim.transport import Transport
 
 pytestmark = pytest.mark.real
 
@@ -56,21 +55,10 @@ def nobody():
         yield f"nats://127.0.0.1:{bound.getsockname()[1]}"
 
 
-@contextlib.asynccontextmanager
-async def agent(url):
-    made = Transport(agent_identity(CLUSTER, "n1", 1), url, lambda *_: None)
-    running = asyncio.create_task(made.run())
-    try:
-        yield made
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-
-
 async def test_servers_that_are_down_are_passed_by(server, hole, nobody):
     made = await connect(f"{hole},{nobody},{server.url}", name="control/a")
     await JetStreamLog.open(made, CLUSTER)
-    async with agent(f"{hole},{nobody},{server.node_url}") as reporting:
+    async with agent(f"{hole},{nobody},{server.node_url}", CLUSTER) as reporting:
         reporting.publish(fact(1))
         assert await reporting.flush(10)
     await made.close()
@@ -81,7 +69,7 @@ async def test_an_agent_leaves_a_server_that_stores_nothing(server, tmp_path, mo
     monkeypatch.setattr(shim, "MOVE_AFTER_S", 0.3)
     log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
     async with NatsServer(tmp_path / "other", CLUSTER) as other:
-        async with agent(f"{other.node_url},{server.node_url}") as reporting:
+        async with agent(f"{other.node_url},{server.node_url}", CLUSTER) as reporting:
             await until(lambda: reporting.is_connected)
             assert reporting.server_address()[1] == port(other)
             for number in range(1, 11):
@@ -219,7 +207,7 @@ async def test_what_an_agent_cannot_send_leaves_no_socket(server):
     log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
     async with Wire(server.node_url) as one, Wire(server.node_url) as two:
         small_buffer(one._server.sockets[0], socket.SO_RCVBUF)
-        async with agent(f"{one.url},{two.url}") as reporting:
+        async with agent(f"{one.url},{two.url}", CLUSTER) as reporting:
             await until(lambda: reporting.is_connected)
             client = reporting._client
             broken = socket_of(client)
