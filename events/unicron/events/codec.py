@@ -62,15 +62,21 @@ def decode_beat(data: bytes) -> Beat:
 
 
 def decode(
-    subject: str, data: bytes, *, strict: bool = False, upcasters: Upcasters = CURRENT
+    subject: str,
+    data: bytes,
+    *,
+    strict: bool = False,
+    upcasters: Upcasters = CURRENT,
+    shallow: bool = False,
 ) -> Entry:
-    """What `data`, stored under `subject`, says.
+    """What `data`, stored under `subject`, says. `shallow`: the caller knows that it doesn't nest
+    too deeply.
 
     Never raises unless `strict`: then DecodeError for unknown fields, unknown tags and bytes that
     are no event.
     """
     entry: Entry
-    if too_deep(data):
+    if not shallow and too_deep(data):
         entry = UndecodableEvent(id=_id_of_bytes(data), reason=f"nests more than {DEPTH_MAX} deep")
     elif subjects.tree_of(subject) == "advisory":
         entry = _decode_advisory(data)
@@ -89,9 +95,10 @@ def record(
     *,
     strict: bool = False,
     upcasters: Upcasters = CURRENT,
+    shallow: bool = False,
 ) -> Recorded:
     """One entry as read from a log, decoded. Raises as decode() does."""
-    entry = decode(subject, data, strict=strict, upcasters=upcasters)
+    entry = decode(subject, data, strict=strict, upcasters=upcasters, shallow=shallow)
     return Recorded(seq=Sequence(seq), subject=subject, data=data, at_ns=at_ns, entry=entry)
 
 
