@@ -75,12 +75,12 @@ class HistoryLines(Generic[E]):
         self._check = hashlib.sha256()
         self._part = "header"  # what must stand on the line that comes next ...
         self._expected = 0  # ... and of which sequence it is
-        self.chain = b""
         self.seal: Seal | None = None
         try:
             self.header = self._read_header(next(self._lines, b""))
         except Garbled as error:
             self._damaged(error)
+        self.chain = bytes.fromhex(self.header.chain_before)
 
     def __iter__(self) -> Iterator[E | StateDigest]:
         try:
@@ -98,7 +98,6 @@ class HistoryLines(Generic[E]):
         )
 
     def _items(self) -> Iterator[E | StateDigest]:
-        self.chain = bytes.fromhex(self.header.chain_before)
         every = self.header.digest_every
         self._expected = self.header.first_seq
         self._part = "event"

@@ -4,14 +4,15 @@ import contextlib
 import functools
 import os
 import shlex
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from unicron.controlplane.cli import data_folder
 from unicron.controlplane.cli.history_path import history_in, opened
+from unicron.controlplane.cli.read_ahead import ReadAhead, worth_it
 from unicron.events import (
     ConfigError,
     HistoryReader,
@@ -155,8 +156,7 @@ def _open_file(path: Path, cluster: str | None, from_snapshot: str | None) -> It
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(opened(path))
-            size = os.fstat(file.fileno()).st_size
-            reader = HistoryReader(str(path), unpacked(file))
+            reader = _reader(path, file, stack)
         except OSError as error:
             raise unreadable(path, error) from error
         header = reader.header
@@ -187,22 +187,31 @@ def _open_file(path: Path, cluster: str | None, from_snapshot: str | None) -> It
             fold_version=header.fold_version,
             items=items,
             total=None,
-            fraction=lambda: file.tell() / size if size else None,
+            fraction=_fraction(file),
             chain=lambda: reader.chain,
             snapshot=snapshot,
         )
 
 
-def _of_file(path: Path, reader: HistoryReader) -> Iterator[Recorded | StateDigest]:
-    items = iter(reader)
-    while True:
-        try:
-            item = next(items, None)
-        except OSError as error:  # the disk fails in the middle of it
-            raise unreadable(path, error) from error
-        if item is None:
-            return
-        yield item
+def _reader(path: Path, file: IO[bytes], stack: contextlib.ExitStack) -> HistoryReader | ReadAhead:
+    if worth_it(file):
+        return stack.enter_context(contextlib.closing(ReadAhead(path, file)))
+    return HistoryReader(str(path), unpacked(file))
+
+
+def _fraction(file: IO[bytes]) -> Callable[[], float | None]:
+    """How much of the file has been read; by a child, perhaps, which shares its position."""
+    size = os.fstat(file.fileno()).st_size
+    return lambda: os.lseek(file.fileno(), 0, os.SEEK_CUR) / size if size else None
+
+
+def _of_file(
+    path: Path, reader: Iterable[Recorded | StateDigest]
+) -> Iterator[Recorded | StateDigest]:
+    try:
+        yield from reader
+    except OSError as error:  # the disk fails in the middle of it
+        raise unreadable(path, error) from error
 
 
 @contextlib.contextmanager
