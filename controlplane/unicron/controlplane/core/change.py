@@ -24,7 +24,9 @@ replace = msgspec.structs.replace
 
 def put(mapping: dict[str, V], key: str, value: V) -> dict[str, V]:
     """A copy of `mapping` with `key` set."""
-    return {**mapping, key: value}
+    changed = mapping.copy()  # copies the table as it is, where {**mapping} builds a new one
+    changed[key] = value
+    return changed
 
 
 def drop(mapping: dict[str, V], key: str) -> dict[str, V]:

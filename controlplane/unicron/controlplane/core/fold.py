@@ -47,11 +47,13 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
     """
     if recorded.seq != state.seq + 1:
         raise OutOfOrder(f"folded up to {state.seq}, then given {recorded.seq}")
-    envelope = recorded.envelope
+    envelope = recorded.entry
     control = subjects.tree_of(recorded.subject) == "control"
-    if envelope is None:
+    if not isinstance(envelope, Envelope):
         return _unread(state, recorded, control=control)
-    if isinstance(envelope.body, ev.Decision) != control:
+    body = envelope.body
+    decision = isinstance(body, ev.Decision)
+    if decision != control:
         # A node may write under its own subject only: there, nothing is a decision.
         return replace(state, seq=recorded.seq, void=state.void + 1)
     heard = _hear(state, recorded.seq, envelope.source)
@@ -59,10 +61,10 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
         return replace(state, seq=recorded.seq, duplicates=state.duplicates + 1)
     state = heard
     try:
-        if isinstance(envelope.body, ev.Decision):
-            after = _decision(state, recorded.seq, envelope)
-            return after if after is not None else replace(state, void=state.void + 1)
-        return _fact(state, recorded.seq, envelope.source, envelope.body)
+        if not isinstance(body, ev.Decision):
+            return _fact(state, recorded.seq, envelope.source, body)
+        after = _decision(state, recorded.seq, envelope)
+        return after if after is not None else replace(state, void=state.void + 1)
     except IllegalTransition:
         return replace(state, void=state.void + 1)
 
@@ -108,8 +110,12 @@ def _hear(state: ClusterState, at: Sequence, source: Source) -> ClusterState | N
 
 
 def _fact(state: ClusterState, at: Sequence, source: Source, body: ev.AnyFact) -> ClusterState:
-    if type(body) in WORKER_FACTS:  # most are
-        state = _worker_fact(state, at, body)  # type: ignore[arg-type]
+    about_worker = WORKER_FACTS.get(type(body))  # type: ignore[arg-type]
+    if about_worker is not None:  # most are
+        # Only what is said about a worker's present incarnation counts.
+        worker = workers.known(state, body.worker, body.incarnation)  # type: ignore[union-attr]
+        if worker is not None:
+            state = about_worker(state, at, body, worker)
         return _mark_fact(state, at, source)
     match body:
         case ev.AgentStarted():
@@ -133,12 +139,6 @@ def _mark_fact(state: ClusterState, at: Sequence, source: Source) -> ClusterStat
     if node is None or node.incarnation != source.incarnation:
         return state
     return with_node(state, replace(node, last_fact=at))
-
-
-def _worker_fact(state: ClusterState, at: Sequence, body: WorkerFact) -> ClusterState:
-    """Only what is said about a worker's present incarnation counts."""
-    worker = workers.known(state, body.worker, body.incarnation)
-    return state if worker is None else WORKER_FACTS[type(body)](state, at, body, worker)
 
 
 def _decision(state: ClusterState, at: Sequence, envelope: Envelope) -> ClusterState | None:
