@@ -159,14 +159,14 @@ def test_a_child_that_is_killed_or_stopped_is_done_without(
     assert after <= given < len(items)  # it was in the middle
 
 
-def _long(path):
+def _long(path, size=1 << 20):
     """More than a pipe of any size holds."""
     history = ev.read_history(path)
     log = list(history.events)
-    while len(log) < 400:
+    while len(log) < 400 * (size >> 20):
         log.append(ev.record(len(log) + 1, FACT, b'{"a":"%s"}' % (b"x" * 5000), 5))
     ev.write_history(path, history.header, log, lambda: "0" * 64)
-    assert path.stat().st_size > 1 << 20
+    assert path.stat().st_size > size
 
 
 @pytest.mark.parametrize("what", ["cut", "other", "shorter"])
@@ -233,10 +233,40 @@ def test_when_it_is_worth_it(path, monkeypatch):
         assert not worth_it(file)  # one core
         monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         assert worth_it(file)
+    with path.open("rb") as file, monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+        assert not worth_it(file)  # children vanish, and there is nobody to end or wait for
+        patch.undo()
+        patch.setattr(os, "listdir", _no_proc)
+        assert not worth_it(file)
     readable, writable = os.pipe()
     os.close(writable)
     with os.fdopen(readable, "rb") as pipe:
         assert not worth_it(pipe)
+
+
+def _no_proc(folder):
+    raise FileNotFoundError(2, "No such file or directory", folder)
+
+
+_IGNORING = """
+import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-m", "unicron.controlplane.cli", *sys.argv[1:]])
+"""
+
+
+def test_a_long_file_where_whoever_calls_ignores_sigchld(path):
+    """As a service or a script may that starts it; then nobody can wait for a child."""
+    _long(path, 4 << 20)
+    said = subprocess.run(
+        [sys.executable, "-c", _IGNORING, "replay", "--log", str(path), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_threads_are_seen(path, monkeypatch):

@@ -197,6 +197,12 @@ def test_lines_after_the_seal(path):
     assert broken(path, lambda lines: lines.append(lines[1])).first_wrong == 7
 
 
+def test_a_line_longer_than_any_is_not_taken_for_the_end(path):
+    error = broken(path, lambda lines: lines.insert(2, b"9" * (17 << 20) + b"\n"))
+    assert error.why == "its line is longer than 16 MiB"
+    assert (error.code, error.first_wrong) == ("E-LOG-CHANGED", 2)
+
+
 # --- Digests of the state -------------------------------------------------------------------------
 
 

@@ -171,6 +171,8 @@ class HistoryLines(Generic[E]):
     def _refuse(self, line: bytes) -> NoReturn:
         """What is wrong with a line that isn't the one its check was made for."""
         if not line.endswith(b"\n"):
+            if len(line) >= _LINE_MAX:
+                self._changed(f"its line is longer than {_LINE_MAX >> 20} MiB")
             raise LogBroken(
                 f"{self._name} is cut off in the line of {self._place}",
                 first_wrong=self._expected,

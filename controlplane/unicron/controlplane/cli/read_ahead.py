@@ -63,7 +63,7 @@ _block_decoder = msgspec.msgpack.Decoder(_Block)
 
 def worth_it(file: IO[bytes]) -> bool:
     """Is the file a long one, and can this process have a child that reads it? A process with
-    threads can't be forked."""
+    threads can't be forked, and where SIGCHLD is ignored a dead child's number may be another's."""
     if sys.platform != "linux":
         return False
     status = os.fstat(file.fileno())
@@ -71,8 +71,16 @@ def worth_it(file: IO[bytes]) -> bool:
         stat.S_ISREG(status.st_mode)
         and status.st_size >= _LONG
         and len(os.sched_getaffinity(0)) > 1
-        and len(os.listdir("/proc/self/task")) == 1
+        and signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN
+        and _has_one_thread()
     )
+
+
+def _has_one_thread() -> bool:
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:  # without /proc nobody can tell
+        return False
 
 
 class ReadAhead:
