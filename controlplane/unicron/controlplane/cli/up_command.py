@@ -138,12 +138,13 @@ def up(
             await work(url)
             return
         from unicron.controlplane.runtime.natsserver import NatsServer
+        from unicron.controlplane.runtime.serverdisk import keep_writable
 
         assert data is not None
         async with NatsServer(data, cluster, port=port or data_folder.port_of(data)) as server:
             with data_folder.addresses(data, server):
                 emit(_started(cluster, data, as_json=as_json))
-                await _beside(server, work(server.url))
+                await _beside(server, work(server.url), keep_writable(server, _say))
 
     mine = data_folder.alone(data, cluster) if data is not None else contextlib.nullcontext()
     with mine, logged_on_stderr():
@@ -191,12 +192,17 @@ def _started(cluster: str, data: Path, *, as_json: bool) -> str:
     )
 
 
-async def _beside(server: "NatsServer", work: Coroutine[None, None, None]) -> None:
-    """Do `work`; ConfigError if the server ends meanwhile."""
-    serving, ended = asyncio.ensure_future(work), asyncio.ensure_future(server.wait())
+async def _beside(
+    server: "NatsServer", work: Coroutine[None, None, None], care: Coroutine[None, None, None]
+) -> None:
+    """Do `work`, and `care` meanwhile; ConfigError if the server ends before the work."""
+    serving, caring = asyncio.ensure_future(work), asyncio.ensure_future(care)
+    ended = asyncio.ensure_future(server.wait())
     try:
-        await asyncio.wait({serving, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
+        await asyncio.wait({serving, caring, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if caring.done():
+            caring.result()
+        elif not serving.done():
             raise ConfigError(
                 "the nats-server of this control plane ended",
                 why=f"exit code {ended.result()}",
@@ -205,6 +211,6 @@ async def _beside(server: "NatsServer", work: Coroutine[None, None, None]) -> No
             )
         serving.result()
     finally:
-        for task in (serving, ended):
+        for task in (serving, caring, ended):
             task.cancel()
-        await asyncio.wait({serving, ended})
+        await asyncio.wait({serving, caring, ended})

@@ -194,7 +194,10 @@ class ControlPlane:
         )
         self._group = group = await anyio.create_task_group().__aenter__()
         if self._server is not None:
+            from unicron.controlplane.runtime.serverdisk import keep_writable  # brings nats
+
             group.start_soon(_until_it_ends, self._server)
+            group.start_soon(keep_writable, self._server)
         group.start_soon(engine.run)
         await self._ready(engine)
         if observer is not None:
@@ -383,10 +386,9 @@ class ControlPlane:
 
 
 async def _until_it_ends(server: NatsServer) -> None:
-    code = await server.wait()
     raise LogUnreachable(
         "the private nats-server has ended",
-        why=f"its exit code is {code}",
+        why=f"its exit code is {await server.wait()}",
         fix=f"see {server.root / 'nats-server.log'}; what it stored is still there",
         code="E-NATS-ENDED",
     )

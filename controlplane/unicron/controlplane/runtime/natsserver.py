@@ -110,6 +110,7 @@ class NatsServer:
         self._limit_s = limit_s
         self._passwords: _Passwords | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._restarting = asyncio.Lock()
 
     @property
     def url(self) -> str:
@@ -301,9 +302,20 @@ class NatsServer:
         )
 
     async def wait(self) -> int:
-        """Wait until the server's process ends, for whatever reason; its exit status."""
-        assert self._process is not None, "not started"
-        return await self._process.wait()
+        """Wait until the server ends, for whatever reason but restart(); its exit status."""
+        while True:
+            process = self._process
+            assert process is not None, "not started"
+            status = await process.wait()
+            async with self._restarting:
+                if self._process is process:
+                    return status
+
+    async def restart(self) -> None:
+        """stop() and start(); clients connect again by themselves. Raises as start() does."""
+        async with self._restarting:
+            await self.stop()
+            await self.start()
 
     async def stop(self) -> None:
         """End it in order; kill it if it doesn't end within 10 s. Nothing happens if it is not
