@@ -32,7 +32,7 @@ def test_what_is_written_is_read_back_and_verified(cli, log, story):
     first, second, *_ = done.stdout.splitlines()
     assert first == f"+ exported {len(story.log)} events into out.ndjson ({size:,} bytes)"
     assert second.startswith("+ holds for cluster c up to ")
-    assert "1 digests compared" in done.stdout
+    assert "1 digest compared" in done.stdout
     assert done.stdout.endswith("next: unicron audit --log out.ndjson\n")
     history = ev.read_history(Path("out.ndjson"), strict=True)
     assert list(history.events) == story.log

@@ -11,7 +11,7 @@ from unicron.worker_shim import core
 from unicron.worker_shim.identity import worker_identity
 from unicron.worker_shim.page import Phase, ProgressPage
 from unicron.worker_shim.spool import SpoolFile
-from unicron.worker_shim.transport import ThreadTransport
+from unicron.worker_shim.thread_transport import ThreadTransport
 
 #: Iterations that a generation brings: more than what lets a failure count as an old one.
 _STRIDE = 5

@@ -96,8 +96,8 @@ async def all_there(url):
 class Reporter:
     """Reports one fact after the other, as an agent would, for as long as it is entered."""
 
-    def __init__(self, url, name):
-        self.name, self.sent = name, 0
+    def __init__(self, url, name, *, idle=False):
+        self.name, self.sent, self._idle = name, 0, idle
         self.transport = Transport(agent_identity(CLUSTER, name, 1), url, lambda *_: None)
 
     async def __aenter__(self):
@@ -108,7 +108,7 @@ class Reporter:
         return self
 
     async def _report(self):
-        while True:
+        while not self._idle:
             self.transport.publish(
                 PeerErrorReported(
                     task="t",
@@ -140,13 +140,13 @@ class Reporter:
 
 
 @contextlib.asynccontextmanager
-async def reporters(url, count, one_at=None):
-    """Some, of which one is connected to the server `one_at`, if given."""
+async def reporters(url, count, one_at=None, *, idle=False):
+    """Some, of which one is connected to the server `one_at`, if given. `idle`: they only could."""
     async with contextlib.AsyncExitStack() as stack:
         made = []
         while len(made) < count or (one_at and not any(at(r) == one_at for r in made)):
-            name = f"r{len(made)}"
-            made.append(await stack.enter_async_context(Reporter(url, name)))
+            name = f"{'i' if idle else 'r'}{len(made)}"
+            made.append(await stack.enter_async_context(Reporter(url, name, idle=idle)))
         yield made
 
 
@@ -180,14 +180,17 @@ async def test_the_streams_leader_is_cut_off(network, fleet, still_reached):
     await fleet.leads("a")
     await fleet.works("n1")
     leader = await leader_of(fleet.log, STREAM)
-    async with reporters(fleet.url, 3, one_at=network.hosts[leader]) as made:
+    async with (
+        reporters(fleet.url, 3, one_at=network.hosts[leader]) as made,
+        reporters(fleet.url, 1, one_at=network.hosts[leader], idle=True) as idle,
+    ):
         await all_go_on(fleet, made)
-        left = [reporter for reporter in made if at(reporter) == network.hosts[leader]]
+        left = [r for r in [*made, *idle] if at(r) == network.hosts[leader]]
         network.cut(leader, [name for name in SERVERS if name != leader] if still_reached else None)
         await all_go_on(fleet, made)
         await fleet.works("n2")
-        assert left
-        assert all(at(reporter) != network.hosts[leader] for reporter in left)
+        assert len(left) > 1
+        await fleet.until(lambda: all(at(r) != network.hosts[leader] for r in left))
         assert network.mend() > 0
         await all_go_on(fleet, made)
         await fleet.works("n3")

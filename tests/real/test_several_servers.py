@@ -82,6 +82,37 @@ async def test_an_agent_leaves_a_server_that_stores_nothing(server, tmp_path, mo
     await log.close()
 
 
+async def test_an_agent_that_has_nothing_to_say_leaves_it_too(server, tmp_path, monkeypatch):
+    """It asks now and then whether the log is there. Orders would not reach it otherwise."""
+    monkeypatch.setattr(shim, "MOVE_AFTER_S", 0.3)
+    monkeypatch.setattr(shim, "PROBE_S", 0.1)
+    log = await JetStreamLog.connect(server.url, CLUSTER, name="control/a")
+    async with (
+        NatsServer(tmp_path / "other", CLUSTER) as other,
+        agent(f"{other.node_url},{server.node_url}", CLUSTER) as idle,
+    ):
+        await until(lambda: idle.is_connected)
+        assert idle.server_address()[1] == port(other)
+        await until(lambda: idle.is_connected and idle.server_address()[1] == port(server))
+        last = await log.last_seq()
+        client = idle._client
+        while client.stats["out_msgs"] < 20:
+            await asyncio.sleep(0.05)
+        assert idle._client is client  # here it stays,
+        assert await log.last_seq() == last  # and what it asks is not stored
+    await log.close()
+
+
+async def test_alone_a_server_is_not_asked(server, monkeypatch):
+    """There is no other to go to."""
+    monkeypatch.setattr(shim, "PROBE_S", 0.05)
+    async with agent(server.node_url, CLUSTER) as idle:
+        await until(lambda: idle.is_connected)
+        sent = idle._client.stats["out_msgs"]
+        await asyncio.sleep(1.5)
+        assert idle._client.stats["out_msgs"] == sent
+
+
 @pytest.mark.parametrize("reads", [False, True])
 async def test_a_control_plane_leaves_a_server_that_is_of_no_use(server, monkeypatch, reads):
     """Also if it reads: one that was cut off still has what it had."""

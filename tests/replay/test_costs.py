@@ -3,13 +3,23 @@
 import itertools
 
 import pytest
+from msgspec import structs
 
 from tests.replay.histories import Restless, killed, night, powered_off
+from tests.replay.record import HISTORIES
 from tests.replay.simulated import SEEDS, incident_of, night_of
 from unicron.controlplane.replay import IncidentBook
 from unicron.controlplane.replay.costs import Episode, costs_of
-from unicron.controlplane.replay.summary import LOG_END, TASK_ENDED, WHOLE
+from unicron.controlplane.replay.headline import cost_words
+from unicron.controlplane.replay.summary import (
+    LOG_END,
+    TASK_ENDED,
+    WHOLE,
+    TaskCost,
+    counted_longest,
+)
 from unicron.controlplane.replay.throughput import Pace
+from unicron.events import MemberQuiesced, TaskId, read_history
 
 MS = 1_000_000
 
@@ -83,6 +93,14 @@ def test_a_task_that_a_plan_makes_smaller_pays_from_when_it_is():
     assert (cost.lost_flop, cost.to_ns, cost.until) == (0, 2000 * MS, WHOLE)
 
 
+def test_who_stands_still_already_was_not_stopped_by_the_plan_that_makes_it_smaller():
+    paces = [pace(0, 1, 4), pace(1000, 10, 0), pace(3000, 20, 1), pace(9000, 30, 4)]
+    own = episode("a", 10, 1000, 4000)
+    hit, planned = costs_of(paces, [own, episode("b", 15, 2000, 4000, planned=True)], 99_000 * MS)
+    assert (hit.stall_ms, planned.stall_ms) == (2000, 0)
+    assert (hit.lost_device_ms, planned.lost_device_ms) == (4 * 2000 + 3 * 6000, 0)
+
+
 def test_a_task_that_never_trained_loses_no_throughput():
     (cost,) = costs_of([pace(0, 1, 0), pace(4000, 9, 4)], [episode("a", 5, 1000, 4000)], 5000 * MS)
     assert (cost.lost_flop, cost.lost_device_ms, cost.stall_ms) == (0, 0, 3000)
@@ -112,6 +130,65 @@ def test_a_lost_node_is_counted_to_the_end_of_the_log_or_until_another_one_comes
     second = IncidentBook(night().log).incidents()[1]
     assert second.cost_until == WHOLE
     assert second.costs[0].to_ns > night().log[second.resolved_seq - 1].at_ns
+
+
+def test_two_tasks_that_lose_a_node_and_then_trade():
+    """A recorded run: each stood still to its own first iteration, and for its own incident; what
+    the other's plan took from it is only what it still had."""
+    book = IncidentBook(read_history(HISTORIES / "logic5-fold4-demo-trade.ndjson").events)
+    light, gpt = book.incidents()
+    assert (light.tasks, gpt.tasks) == (("light",), ("gpt", "light"))
+    for incident in (light, gpt):
+        story = book.story(incident.id)
+        commits = [e for e in story.events if e.type == "member.committed.v1"]
+        assert incident.stall_ms == commits[0].t_plus_ms
+        stopped = {told.iteration for told in quiesced(book, incident.task)}
+        assert story.tasks[0].before.iteration == max(stopped)
+    assert (light.cost_until, gpt.cost_until) == (TASK_ENDED, WHOLE)
+    donor = book.story(gpt.id)
+    assert "light was made smaller by plan #104: 2 -> 1 device." in donor.headline
+    assert donor.headline[3].endswith("until it had what it had before.")
+    stopped = {told.iteration for told in quiesced(book, "light")}
+    assert donor.tasks[1].before.iteration == max(stopped)
+
+
+def quiesced(book, task):
+    bodies = (r.envelope.body for r in book._reading.log)
+    return [b for b in bodies if isinstance(b, MemberQuiesced) and b.task == task]
+
+
+def test_the_words_name_the_task_whose_loss_lasts_longest():
+    """If more than one lost something."""
+    own = TaskCost(
+        task=TaskId("gpt"),
+        from_ns=0,
+        to_ns=5000 * MS,
+        until=WHOLE,
+        gflops_before=40,
+        devices_before=4,
+        stall_ms=100,
+        lost_flop=4_000_000_000,
+        lost_device_ms=400,
+    )
+    incident = IncidentBook(killed().log).incidents()[0]
+
+    def words(*costs):
+        longest = counted_longest(costs)
+        return cost_words(structs.replace(incident, costs=costs, cost_until=longest.until))
+
+    for until, alone, both in (
+        (WHOLE, "until it had what", "until light had what"),
+        (TASK_ENDED, "until the task ended", "until light ended"),
+        (LOG_END, "of the log, still short", "of the log, light still short"),
+    ):
+        other = structs.replace(own, task=TaskId("light"), to_ns=9000 * MS, until=until)
+        assert alone in words(structs.replace(own, until=until))
+        assert both in words(own, other)
+        nothing = structs.replace(other, lost_flop=0, lost_device_ms=0)
+        assert "until it had what" in words(own, nothing)
+    sooner = structs.replace(other, to_ns=1000 * MS)
+    assert counted_longest([own, sooner]) == sooner
+    assert counted_longest([]) is None
 
 
 def test_a_hang_counts_from_the_last_progress():

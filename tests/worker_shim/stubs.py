@@ -11,7 +11,7 @@ from unicron.events import PeerErrorReported
 from unicron.worker_shim.identity import worker_identity
 from unicron.worker_shim.page import Phase, ProgressPage
 from unicron.worker_shim.spool import SpoolFile
-from unicron.worker_shim.transport import ThreadTransport
+from unicron.worker_shim.thread_transport import ThreadTransport
 
 
 def run(launch):

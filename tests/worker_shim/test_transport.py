@@ -16,7 +16,8 @@ from unicron.events import (
 )
 from unicron.events.envelope import Envelope, Source
 from unicron.worker_shim.identity import agent_identity
-from unicron.worker_shim.transport import ThreadTransport, Transport
+from unicron.worker_shim.thread_transport import ThreadTransport
+from unicron.worker_shim.transport import Transport
 
 
 def order(counter, generation):

@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
-import threading
 from collections.abc import Callable
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,8 +19,7 @@ from nats.errors import MaxPayloadError
 
 from unicron.events import codec, subjects
 from unicron.events.envelope import Envelope
-from unicron.events.ids import IncidentId, Sequence, TaskId
-from unicron.events.union import AnyFact
+from unicron.events.ids import Sequence, TaskId
 from unicron.worker_shim.identity import Identity
 from unicron.worker_shim.publisher import RETRY_FIRST_S, RETRY_LAST_S, FactPublisher, TooLarge
 from unicron.worker_shim.spool import Spool
@@ -38,9 +35,15 @@ _CLOSE_LIMIT_S = 1.0
 #: A server that takes facts and acknowledges none for so long may be cut off from the others of its
 #: cluster: another one is tried, if there is one. They need about 5 s to agree on a new leader.
 MOVE_AFTER_S = 8.0
+#: Who had nothing to store for so long asks whether it could, where there are several servers; and
+#: so often while it could not.
+PROBE_S, PROBE_AGAIN_S = 4.0, 0.5
 
-# Error code of JetStream's API.
+# Error codes of JetStream's API.
 _MESSAGE_TOO_LARGE = 10054
+_WRONG_LAST_SEQUENCE = 10071
+#: Only who leads the stream refuses this, and nothing is stored.
+_PROBE = {"Nats-Expected-Last-Sequence": str((1 << 63) - 1)}
 # JetStream has one code for all that its store refuses; the text tells what it was.
 _PER_SUBJECT = "maximum messages per subject exceeded"
 
@@ -86,6 +89,7 @@ class Transport:
         self._up = asyncio.Event()
         self._closed = asyncio.Event()
         self._refused_since: float | None = None
+        self._asked_at = 0.0  # when the log was asked for something last, on the loop's clock
         self._outage_logged = False
         self._address: tuple[str, int] | None = None
 
@@ -147,7 +151,7 @@ class Transport:
                 self._up.set()
                 log.info("%s: connected to the log", self.identity.client)
                 await self.ask()
-                await _until_closed(client, closed)
+                await self._until_closed(client, closed)
                 self._log_outage("the connection to the log broke")
             except Exception as error:
                 self._log_outage(f"no connection to the log: {type(error).__name__} {error}")
@@ -159,6 +163,22 @@ class Transport:
                 await _close_quietly(client)
             await asyncio.sleep(delay)
             delay = min(2 * delay, RETRY_LAST_S)
+
+    async def _until_closed(self, client: Client, closed: asyncio.Event) -> None:
+        """nats-py doesn't call closed_cb if the socket breaks while it closes with data unsent, as
+        after this process was stopped for long: so look at the client now and then, too. And at
+        whether the log can be reached from there, by asking what it refuses."""
+        clock = asyncio.get_running_loop().time
+        self._asked_at = clock() - random.uniform(0, PROBE_S)  # not all at once
+        while not (closed.is_set() or client.is_closed):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await closed.wait()
+            pause = PROBE_S if self._refused_since is None else PROBE_AGAIN_S
+            if len(self._servers) > 1 and clock() - self._asked_at >= pause:
+                ack = await self._answer(client, closed, b"", _PROBE)
+                if isinstance(ack, _Ack):
+                    self._judge(ack, closed)
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
@@ -214,20 +234,34 @@ class Transport:
         while self._client is None:
             await self._up.wait()
         client, closed = self._client, self._closed
+        ack = await self._answer(client, closed, data, {"Nats-Msg-Id": message_id})
+        if isinstance(ack, str):
+            return ack
+        # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
+        if ack.error is None:
+            self._refused_since = None
+            return Sequence(ack.seq)
+        refused = f"refused by the log: {ack.error}"
+        if ack.error.get("err_code") == _MESSAGE_TOO_LARGE:
+            return TooLarge(refused)
+        self._judge(ack, closed)
+        return refused
+
+    async def _answer(
+        self, client: Client, closed: asyncio.Event, data: bytes, headers: dict[str, str]
+    ) -> _Ack | str:
+        """What the log says to one publication, or why it says nothing."""
+        self._asked_at = asyncio.get_running_loop().time()
+        subject = subjects.fact(self.identity.cluster, self.identity.node)
         request = asyncio.ensure_future(
-            client.request(
-                subjects.fact(self.identity.cluster, self.identity.node),
-                data,
-                timeout=_ACK_LIMIT_S,
-                headers={"Nats-Msg-Id": message_id},
-            )
+            client.request(subject, data, timeout=_ACK_LIMIT_S, headers=headers)
         )
         broken = asyncio.ensure_future(closed.wait())
         try:
             await asyncio.wait({request, broken}, return_when=asyncio.FIRST_COMPLETED)
             if not request.done():
                 return "the connection broke before the answer"
-            ack = _ack_decoder.decode(request.result().data)
+            return _ack_decoder.decode(request.result().data)
         except MaxPayloadError:
             return TooLarge(f"{len(data)} bytes, the server takes {client.max_payload}")
         except Exception as error:
@@ -236,15 +270,13 @@ class Transport:
         finally:
             request.cancel()
             broken.cancel()
-        # "Duplicate" is as good: the log has it, from an attempt whose answer was lost.
-        if ack.error is None:
+
+    def _judge(self, refused: _Ack, closed: asyncio.Event) -> None:
+        """Does who refused this lead the stream, or is the server cut off from the others?"""
+        if (refused.error or {}).get("err_code") == _WRONG_LAST_SEQUENCE:
             self._refused_since = None
-            return Sequence(ack.seq)
-        refused = f"refused by the log: {ack.error}"
-        if ack.error.get("err_code") == _MESSAGE_TOO_LARGE:
-            return TooLarge(refused)
-        self._not_stored(closed)
-        return refused
+        else:
+            self._not_stored(closed)
 
     def _not_stored(self, closed: asyncio.Event) -> None:
         """The server that we are connected to couldn't have it stored; if that goes on, leave it.
@@ -255,103 +287,6 @@ class Transport:
         elif now - self._refused_since > MOVE_AFTER_S and len(self._servers) > 1:
             self._refused_since = None
             closed.set()
-
-
-class ThreadTransport:
-    """The same in a daemon thread of its own, for the worker, whose main thread trains.
-
-    `on_order` is called in that thread and must not block it. All methods are thread-safe and
-    none raises because of the network or the disk. Make it after the fork, never before.
-    """
-
-    def __init__(
-        self, identity: Identity, url: str, on_order: OnOrder, spool: Spool | None = None
-    ) -> None:
-        self._transport = Transport(identity, url, on_order, wake=self._wake, spool=spool)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        ready = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(ready,), name="unicron-transport", daemon=True
-        )
-        self._thread.start()
-        ready.wait()
-
-    def publish(
-        self,
-        fact: AnyFact,
-        cause: tuple[Sequence, ...] = (),
-        incident: IncidentId | None = None,
-    ) -> bool:
-        """Take the fact for delivery and return at once. False: it is lost."""
-        return self._transport.publish(fact, cause, incident)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until all facts taken so far are in the log. False: not within the limit. Not to
-        be called from `on_order`."""
-        if self._loop is None or not self._thread.is_alive():
-            return self._transport.facts.waiting == 0
-        flushed = asyncio.run_coroutine_threadsafe(self._transport.flush(timeout_s), self._loop)
-        try:
-            return flushed.result(timeout_s + 1.0)
-        except (FutureTimeoutError, asyncio.CancelledError):
-            return False
-
-    def ask(self) -> None:
-        """Ask the leader to say our current orders again; returns at once."""
-        if self._loop is not None and self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._transport.ask(), self._loop)
-
-    def server_address(self) -> tuple[str, int] | None:
-        """(IP, port) of the server connected to now or last: never shut that socket."""
-        return self._transport.server_address()
-
-    @property
-    def refused(self) -> int:
-        """Facts that were lost because the spool was full or they couldn't be encoded."""
-        return self._transport.facts.refused
-
-    def close(self, timeout_s: float = 2.0) -> None:
-        """End the thread. What wasn't flushed stays in the spool, or is lost without one."""
-        self._call(self._stop.set)
-        self._thread.join(timeout_s)
-        self._transport.facts.close()
-
-    def _wake(self) -> None:
-        self._call(self._transport.facts.there_is_work)
-
-    def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-                self._loop.call_soon_threadsafe(function)
-
-    def _run(self, ready: threading.Event) -> None:
-        try:
-            asyncio.run(self._main(ready))
-        except BaseException:
-            log.exception("the transport's thread ended; facts of this process are lost")
-
-    async def _main(self, ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        ready.set()
-        running = asyncio.ensure_future(self._transport.run())
-        stopping = asyncio.ensure_future(self._stop.wait())
-        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if running.done():
-            running.result()  # it runs for ever: this raises what ended it
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-
-async def _until_closed(client: Client, closed: asyncio.Event) -> None:
-    """nats-py doesn't call closed_cb if the socket breaks while it closes with data unsent, as
-    after this process was stopped for long: so look at the client now and then, too."""
-    while not (closed.is_set() or client.is_closed):
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_S):
-                await closed.wait()
 
 
 def _is_at(client: Client) -> Callable[[str], bool]:

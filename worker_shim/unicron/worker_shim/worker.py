@@ -25,7 +25,7 @@ from unicron.worker_shim.journal import Journal
 from unicron.worker_shim.launch import WorkerLaunch, title
 from unicron.worker_shim.page import Phase, ProgressPage
 from unicron.worker_shim.spool import SpoolFile
-from unicron.worker_shim.transport import ThreadTransport
+from unicron.worker_shim.thread_transport import ThreadTransport
 from unicron.worker_shim.unblock import Connections
 
 if TYPE_CHECKING:
