@@ -211,9 +211,11 @@ def _hung_at(indent: int, name: str, text: str) -> str:
 
 
 def _export_line(written: "Exported") -> str:
+    from unicron.controlplane.replay.units import count
+
     mark = click.style("+ exported ", fg="green", bold=True)
-    count = number(written.seal.events)
-    line = f"{mark}{count} events into {written.file} ({number(written.size)} bytes)"
+    events = count(written.seal.events, "event")
+    line = f"{mark}{events} into {written.file} ({number(written.size)} bytes)"
     return hung(line, 2, width())
 
 
@@ -275,7 +277,9 @@ def _counts(done: Replayed) -> list[tuple[str, str]]:
 
 def _vouched(report: "ReplayReport") -> str:
     """How far later decisions say that nothing was changed."""
-    compared = f"; {number(report.digests)} digests compared" if report.digests else ""
+    from unicron.controlplane.replay.units import count
+
+    compared = f"; {count(report.digests, 'digest')} compared" if report.digests else ""
     if not report.vouched:
         return f"no decision covers what stands before it{compared}"
     return f"up to #{number(report.vouched)} by the decisions after it{compared}"

@@ -104,7 +104,9 @@ def _share(active: SequenceOf[_Window], pace: Pace | None, took_ns: int) -> None
     """Each active window bears what is missing between what it found and what a later one found."""
     gflops, devices = (pace.gflops, pace.devices) if pace else (0, 0)
     if not devices:
-        active[-1].stall_ns += took_ns
+        # Who was standing still already was not stopped by the plan that made it smaller.
+        stopped = [w for w in active if w.devices or not w.episode.planned]
+        (stopped or active)[-1].stall_ns += took_ns
     for window in reversed(active):
         window.lost_flop += max(0, window.gflops - gflops) * took_ns
         window.lost_device_ns += max(0, window.devices - devices) * took_ns

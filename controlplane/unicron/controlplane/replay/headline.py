@@ -3,16 +3,23 @@
 from collections.abc import Sequence as SequenceOf
 
 from unicron.controlplane.replay.phrases import one_line
-from unicron.controlplane.replay.story import TaskMoment, TaskPassage
-from unicron.controlplane.replay.summary import LOG_END, TASK_ENDED, IncidentSummary
+from unicron.controlplane.replay.story import PlanChoice, TaskMoment, TaskPassage
+from unicron.controlplane.replay.summary import (
+    LOG_END,
+    TASK_ENDED,
+    IncidentSummary,
+    counted_longest,
+)
 from unicron.controlplane.replay.units import count, device_time, duration, flop
 
 
-def headline_of(incident: IncidentSummary, tasks: SequenceOf[TaskPassage]) -> tuple[str, ...]:
+def headline_of(
+    incident: IncidentSummary, tasks: SequenceOf[TaskPassage], plans: SequenceOf[PlanChoice]
+) -> tuple[str, ...]:
     """Sentences, each on one line."""
     sentences = [f"{_capital(incident.what)}."]
     sentences += [_passage(incident, passage) for passage in tasks if passage.hit]
-    sentences += [_made_smaller(passage) for passage in tasks if not passage.hit]
+    sentences += [_made_smaller(passage, plans) for passage in tasks if not passage.hit]
     if incident.costs and incident.lost_device_ms:
         sentences.append(f"It cost {cost_words(incident)}.")
     elif incident.costs:
@@ -22,11 +29,14 @@ def headline_of(incident: IncidentSummary, tasks: SequenceOf[TaskPassage]) -> tu
 
 
 def cost_words(incident: IncidentSummary) -> str:
-    """``32.6 GFLOP (1.74 device-seconds), until it was whole again``."""
+    """``32.6 GFLOP (1.74 device-seconds), until it had what it had before``."""
+    longest = counted_longest(incident.costs)
+    several = sum(bool(c.lost_device_ms) for c in incident.costs) > 1
+    who = f"{longest.task} " if longest is not None and several else ""
     until = {
-        LOG_END: "counted to the end of the log, still short of what it had",
-        TASK_ENDED: "until the task ended",
-    }.get(incident.cost_until, "until it had what it had before")
+        LOG_END: f"counted to the end of the log, {who}still short of what it had",
+        TASK_ENDED: f"until {who or 'the task '}ended",
+    }.get(incident.cost_until, f"until {who or 'it '}had what it had before")
     return f"{flop(incident.lost_flop)} ({device_time(incident.lost_device_ms)}), {until}"
 
 
@@ -55,12 +65,16 @@ def _since(incident: IncidentSummary, moment: TaskMoment) -> str:
     return duration((moment.at_ns - incident.began_at_ns) // 1_000_000)
 
 
-def _made_smaller(passage: TaskPassage) -> str:
-    """A task that a plan made smaller for the others' sake."""
-    return (
-        f"{passage.task} was made smaller by the plan: "
-        f"{passage.before.devices} -> {count(passage.during.devices, 'device')}."
-    )
+def _made_smaller(passage: TaskPassage, plans: SequenceOf[PlanChoice]) -> str:
+    """A task that a plan made smaller for the others' sake; of several plans the last."""
+    found = [
+        f" by plan #{plan.seq}: {before.devices} -> {count(after.devices, 'device')}"
+        for plan in plans
+        if plan.taken and not plan.void
+        for before, after in zip(plan.before, plan.after, strict=True)
+        if after.task == passage.task and after.devices < before.devices
+    ]
+    return f"{passage.task} was made smaller{found[-1] if found else ''}."
 
 
 def _capital(text: str) -> str:

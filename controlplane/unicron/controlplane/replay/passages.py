@@ -20,11 +20,9 @@ from unicron.events import Generation, Recorded, Sequence, TaskId
 _MS = 1_000_000
 
 
-def passages_of(
-    reading: Reading, incident: IncidentSummary, mine: SequenceOf[Recorded]
-) -> tuple[TaskPassage, ...]:
-    """Of every task that the incident hit, its own first. `mine`: events that belong to it."""
-    return tuple(_passage(reading, incident, cost, mine) for cost in incident.costs)
+def passages_of(reading: Reading, incident: IncidentSummary) -> tuple[TaskPassage, ...]:
+    """Of every task that the incident hit, its own first."""
+    return tuple(_passage(reading, incident, cost) for cost in incident.costs)
 
 
 def curves_of(reading: Reading, incident: IncidentSummary) -> tuple[ThroughputCurve, ...]:
@@ -32,9 +30,7 @@ def curves_of(reading: Reading, incident: IncidentSummary) -> tuple[ThroughputCu
     return tuple(_curve(reading, incident, cost) for cost in incident.costs)
 
 
-def _passage(
-    reading: Reading, incident: IncidentSummary, cost: TaskCost, mine: SequenceOf[Recorded]
-) -> TaskPassage:
+def _passage(reading: Reading, incident: IncidentSummary, cost: TaskCost) -> TaskPassage:
     first, over = incident.first_evidence_seq, incident.resolved_seq
     paces = reading.throughput.paces.get(cost.task, [])
     last = over or Sequence(len(reading.log))
@@ -45,7 +41,7 @@ def _passage(
         return _moment(reading, incident, cost.task, seq)
 
     before = moment(first - 1)
-    reached = _reached(reading, cost.task, mine)
+    reached = _reached(reading, cost.task, reading.log[first - 1 : incident.last_seq])
     return TaskPassage(
         task=cost.task,
         hit=cost.task == incident.task,
@@ -56,9 +52,9 @@ def _passage(
     )
 
 
-def _reached(reading: Reading, task: TaskId, mine: SequenceOf[Recorded]) -> int:
+def _reached(reading: Reading, task: TaskId, meanwhile: SequenceOf[Recorded]) -> int:
     """The iteration in which its members stopped first; they tell it then, and not before."""
-    bodies = [reading.body(r.seq) for r in mine]
+    bodies = [reading.body(r.seq) for r in meanwhile]
     stopped = [b for b in bodies if isinstance(b, ev.MemberQuiesced) and b.task == task]
     first = min((b.generation for b in stopped), default=0)
     return max((b.iteration for b in stopped if b.generation == first), default=0)

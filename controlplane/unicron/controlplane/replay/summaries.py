@@ -6,13 +6,14 @@ from functools import cached_property
 from typing import Final
 
 from unicron import events as ev
-from unicron.controlplane.core.state import IncidentState
+from unicron.controlplane.core.state import ClusterState, IncidentState, TaskState
+from unicron.controlplane.core.supply import fits
 from unicron.controlplane.replay.belonging import events_of
 from unicron.controlplane.replay.costs import Episode, costs_of
 from unicron.controlplane.replay.evidence import SYMPTOM, weight_of
 from unicron.controlplane.replay.phrases import one_line
 from unicron.controlplane.replay.reading import Reading
-from unicron.controlplane.replay.summary import LOG_END, IncidentSummary, TaskCost
+from unicron.controlplane.replay.summary import IncidentSummary, TaskCost, counted_longest
 from unicron.controlplane.replay.throughput import began
 from unicron.events import Recorded, Sequence, TaskId
 
@@ -103,7 +104,8 @@ class Summaries:
     def _made_smaller(
         self, known: IncidentState, mine: SequenceOf[Recorded]
     ) -> list[tuple[TaskId, Sequence]]:
-        """Other tasks whose devices the incident's plans took, and the first plan that did."""
+        """Other tasks whose devices the incident's plans took, and the first plan that did. What
+        failed of a task that has an incident of its own was not taken from it by a plan."""
         found: dict[TaskId, Sequence] = {}
         for recorded in mine:
             body = self.reading.body(recorded.seq)
@@ -111,9 +113,9 @@ class Summaries:
                 continue
             for given in body.allocations:
                 entry = self.reading.task_before(given.task, recorded.seq)
-                old = entry[1].allocation if entry else None
-                fewer = old is not None and len(given.slots) < len(old.slots)
-                if fewer and given.task != known.task:
+                state = self.reading.computed_on(body.computed_at)
+                takeable = _takeable(entry[1], state) if entry else 0
+                if len(given.slots) < takeable and given.task != known.task:
                     found.setdefault(given.task, recorded.seq)
         return list(found.items())
 
@@ -128,6 +130,7 @@ class Summaries:
         began_ns = began(log, first.seq, first.at_ns, silence=True)
         resolved = known.resolved or None
         own = next((c for c in costs if c.task == known.task), None)
+        longest = counted_longest(costs)
         return IncidentSummary(
             id=known.incident,
             severity=known.severity,
@@ -150,7 +153,7 @@ class Summaries:
             duration_ms=(log[resolved - 1].at_ns - began_ns) // _MS if resolved else None,
             lost_flop=sum(c.lost_flop for c in costs) if costs else None,
             lost_device_ms=sum(c.lost_device_ms for c in costs) if costs else None,
-            cost_until=_until(costs),
+            cost_until=longest.until if longest is not None else "",
             costs=costs,
         )
 
@@ -180,10 +183,12 @@ class Summaries:
         return words
 
 
-def _until(costs: SequenceOf[TaskCost]) -> str:
-    """Of whichever was counted longest; what isn't mended yet counts as the longest."""
-    last = max(costs, key=lambda c: (c.until == LOG_END, c.to_ns), default=None)
-    return last.until if last is not None else ""
+def _takeable(task: TaskState, state: ClusterState | None) -> int:
+    """How many devices a plan that was computed on `state` could take from the task."""
+    slots = task.allocation.slots if task.allocation is not None else ()
+    if task.incident is None or state is None:
+        return len(slots)
+    return sum(fits(state, node, device) for node, device in slots)
 
 
 def _events(reading: Reading, known: IncidentState) -> tuple[Recorded, ...]:

@@ -1,5 +1,7 @@
 """An incident in short, and what it cost: one row of the list, the first lines of a story."""
 
+from collections.abc import Sequence as SequenceOf
+
 import msgspec
 
 from unicron.events import IncidentId, NodeId, Sequence, TaskId, WorkerId
@@ -42,7 +44,7 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     `detect_ms`: from there until the incident was opened. `stall_ms`, `lost_flop`,
     `lost_device_ms`: summed over `costs`; stall: its own task's. None if no task was hit.
-    `cost_until`: as in TaskCost, of whichever was counted longest; "" without a task.
+    `cost_until`: as in TaskCost, see counted_longest(); "" without a task.
     `duration_ms`: from there to its resolution; None while it is open.
     """
 
@@ -69,3 +71,10 @@ class IncidentSummary(msgspec.Struct, frozen=True, kw_only=True):
     lost_device_ms: int | None
     cost_until: str
     costs: tuple[TaskCost, ...]
+
+
+def counted_longest(costs: SequenceOf[TaskCost]) -> TaskCost | None:
+    """That of the task that lost something for longest; what isn't mended yet counts as the
+    longest. None if `costs` is empty."""
+    lost = [c for c in costs if c.lost_device_ms or c.lost_flop]
+    return max(lost or costs, key=lambda c: (c.until == LOG_END, c.to_ns), default=None)

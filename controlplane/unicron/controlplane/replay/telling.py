@@ -38,16 +38,17 @@ def story_of(
     """`mine`: the events that belong to the incident; `report`: of a verification of the log."""
     start = mine[0].at_ns
     events = tuple(told(reading, recorded, start) for recorded in mine)
-    tasks = passages_of(reading, incident, mine)
+    tasks = passages_of(reading, incident)
+    plans = choices_of(reading, mine, start)
     return IncidentStory(
         incident=incident,
-        headline=headline_of(incident, tasks),
+        headline=headline_of(incident, tasks, plans),
         tasks=tasks,
         steps=recovery_of(reading.log, known, mine, reading.void),
         throughput=curves_of(reading, incident),
         evidence=evidence_of(reading, known, mine),
         disagreements=disagreements_of(reading, known, mine),
-        plans=choices_of(reading, mine, start),
+        plans=plans,
         orders=_orders(reading, events),
         trust=trust_of(reading, report, incident.first_evidence_seq, incident.last_seq),
         now=standing_of(reading, incident),

@@ -279,8 +279,9 @@ class Connection:
             raise ConfigError(
                 f"the NATS server at {self.address} doesn't permit us {subject}",
                 why="the user in the address may not do that",
-                fix="to read a log of `unicron up`, give its data folder or the address in its "
-                "reader.url; a control plane needs a user that may do everything",
+                fix="to read a log of `unicron up`, give its data folder, or the address in its "
+                "reader.url with the --cluster it is of; a control plane needs a user that may do "
+                "everything",
                 code="E-NATS-PERMISSION",
             )
 
