@@ -174,6 +174,16 @@ async def test_a_spool_in_use_is_left_alone(folder, monkeypatch, caplog):
     assert path.exists() and "is in use still" in caplog.text
 
 
+async def test_what_is_no_file_is_left_alone(folder, caplog):
+    """A pipe would be waited for, for ever."""
+    os.mkfifo(folder / "pipe.spool")
+    (folder / "more.spool").mkdir()
+    await leave(folder, worker(5), 2)
+    assert await take_over(folder, Flaky()) == [*of(worker(5), 2), *OWN]
+    assert sorted(os.listdir(folder)) == ["more.spool", "pipe.spool"]
+    assert caplog.text.count("is no file: left alone") == 2
+
+
 async def test_what_was_left_is_what_was_taken(folder):
     path = await leave(folder, worker(5), 3)
     before = [fact.data for fact in spool.decode(path.read_bytes()).facts]

@@ -34,6 +34,7 @@ from unicron.worker_shim.identity import agent_identity
 from unicron.worker_shim.keeper import Keeper, KeeperOptions
 from unicron.worker_shim.leftovers import Leftovers
 from unicron.worker_shim.longtext import LongTexts
+from unicron.worker_shim.nodefolder import STATE_FILE, claim, unusable
 from unicron.worker_shim.preload import MODES
 from unicron.worker_shim.process import die_with_parent
 from unicron.worker_shim.spool import SUFFIX, SpoolFile
@@ -140,8 +141,11 @@ class Agent:
         return True
 
     async def _start(self) -> None:
-        await self._keeper.start()
-        await self._leftovers.of_earlier_lives()
+        try:
+            await self._keeper.start()
+            await self._leftovers.of_earlier_lives()
+        except OSError as error:
+            raise unusable(self._folder, error) from error
 
     async def _tear_down(self, tasks: list[asyncio.Task[None]]) -> None:
         """Workers first, then the news of it, then what they ran on."""
@@ -157,8 +161,9 @@ class Agent:
         await self._keeper.close()
         tasks[0].cancel()
         self._transport.facts.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._state_path)
+        for path in (self._state_path, f"{self._state_path}.new"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
     def _on_order(self, sequence: Sequence, envelope: Envelope) -> None:
         if not self._announced_port:  # before that we don't exist; it will be said again
@@ -215,10 +220,11 @@ class Agent:
 
     @property
     def _state_path(self) -> str:
-        return os.path.join(self._folder, "agent.json")
+        return os.path.join(self._folder, STATE_FILE)
 
     def _write_state(self) -> None:
-        """For people and the fault injector: which processes belong to this node."""
+        """For people and the fault injector: which processes belong to this node. A full disk
+        keeps nobody from training."""
         state = {
             "node": self._node,
             "incarnation": self._incarnation,
@@ -227,9 +233,12 @@ class Agent:
             "store": self._keeper.store_pid,
             "store_port": self._keeper.store_port,
         }
-        with open(f"{self._state_path}.new", "w", encoding="utf-8") as file:
-            json.dump(state, file)
-        os.rename(f"{self._state_path}.new", self._state_path)
+        try:
+            with open(f"{self._state_path}.new", "w", encoding="utf-8") as file:
+                json.dump(state, file)
+            os.rename(f"{self._state_path}.new", self._state_path)
+        except OSError as error:
+            log.error("%s can't be written: %s", self._state_path, error.strerror)
 
 
 # --- The command line ---------------------------------------------------------------------------
@@ -305,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         options = parse(arguments, dict(os.environ))
-        os.makedirs(options.keeper.folder, mode=0o700, exist_ok=True)
+        claim(options.keeper.folder, options.keeper.node)
     except UnicronError as error:
         print(f"agent: {error}", file=sys.stderr)
         return 2

@@ -134,9 +134,9 @@ class Keeper:
             if self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
-        for name in os.listdir(self._options.folder):
-            if name == "fork.sock" or name.endswith(".status"):
-                with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # somebody has removed the folder
+            for name in os.listdir(self._options.folder):
+                if name == "fork.sock" or name.endswith(".status"):
                     os.unlink(os.path.join(self._options.folder, name))
 
     # --- Fork server -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import logging
 import os
+import stat
 from collections.abc import Iterator
 from collections.abc import Sequence as SequenceOf
 
@@ -79,6 +80,9 @@ class Leftovers:
     def _read(self, path: str) -> Contents | None:
         """None if there is nothing in it for us; an empty one is removed."""
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # to read a pipe may take for ever
+                log.error("%s is no file: left alone", path)
+                return None
             with open(path, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
