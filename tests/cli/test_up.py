@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unicron.controlplane.cli import data_folder
+from unicron.controlplane.runtime import data_folder
 from unicron.controlplane.runtime.natsserver import find_nats_server
 
 pytestmark = pytest.mark.real

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from unicron.controlplane.cli import data_folder
 from unicron.controlplane.core.snapshot import (
     Snapshot,
     SnapshotUnusable,
@@ -12,6 +11,7 @@ from unicron.controlplane.core.snapshot import (
     judge,
     read_head,
 )
+from unicron.controlplane.runtime import data_folder
 from unicron.events import ConfigError, LogMismatch
 from unicron.events.history_reader import unreadable
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from unicron.controlplane.cli import data_folder
 from unicron.controlplane.cli.options import json_option, verbose_option
 from unicron.controlplane.cli.output import emit
 from unicron.controlplane.cli.stderr_log import logged_on_stderr
+from unicron.controlplane.runtime import data_folder
 from unicron.events import ConfigError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from unicron.controlplane.embed.failure import surfaced
 from unicron.controlplane.embed.hosting import Hosting
 from unicron.controlplane.embed.scheduler import Scheduler
 from unicron.controlplane.embed.stream import EventStream
-from unicron.controlplane.runtime import looplag
+from unicron.controlplane.runtime import data_folder, looplag
 from unicron.controlplane.runtime.engine import Engine
 from unicron.controlplane.runtime.natsserver import NatsServer
 from unicron.controlplane.runtime.observer import Observer
@@ -221,15 +221,15 @@ class ControlPlane:
 
         url = self._nats
         if url is None:
-            self._server = server = NatsServer(self._folder(), self.cluster)
-            await self._resources.enter_async_context(server)
+            serving = data_folder.serving(self._folder(), self.cluster)
+            self._server = server = await self._resources.enter_async_context(serving)
             url, self.agents_url = server.url, server.node_url
         connection = await connect(url, name=f"control/{self._instance}")
         self._resources.push_async_callback(connection.close)
         if self._nats is None and self._data is None:  # the log ends with this process
             event_log = await JetStreamLog.open(connection, self.cluster)
         else:
-            folder = self._data / "snapshots" if self._data is not None else None
+            folder = self._data / data_folder.SNAPSHOTS if self._data is not None else None
             event_log, self._snapshots = await open_log(connection, self.cluster, snapshots=folder)
         self._resources.push_async_callback(event_log.close)
         texts = asyncio.create_task(event_log.keep_texts(), name="a place for long texts")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+import anyio
 import msgspec
 
 from unicron.controlplane.runtime.jetstream.connection import Connection, NoAnswer, connect
@@ -105,7 +106,8 @@ async def keep_writable(
             await asyncio.sleep(look_s)
     finally:
         if connection is not None:
-            await connection.close()
+            with anyio.CancelScope(shield=True):
+                await connection.close()
 
 
 def _free(root: Path) -> int:
