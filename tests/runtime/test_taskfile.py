@@ -1,11 +1,13 @@
 """Task files are read strictly: what isn't understood is refused by name, with the fix."""
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.core.story import SPEC
+from unicron.controlplane.local.spec import MODEL
 from unicron.controlplane.runtime.taskfile import read_tasks
 from unicron.events import ConfigError
 
@@ -37,6 +39,11 @@ def test_toml_and_json_say_the_same(tmp_path):
     as_json = json.dumps(msgspec.to_builtins(spec))
     assert read_tasks(_write(tmp_path, as_json, "t.json")) == (spec,)
     assert spec.model.hidden_size == 64
+
+
+def test_the_example_is_the_demos_larger_model():
+    (spec,) = read_tasks([str(Path(__file__).parents[2] / "examples/task.toml")])
+    assert (spec.task, spec.model, spec.max_devices) == ("gpt", MODEL, 4)
 
 
 def test_what_a_task_may_ask_for_besides_sizes(tmp_path):

@@ -24,7 +24,8 @@ def status(what: str | None, log: str, cluster: str | None, at: int | None, as_j
     """How the cluster stands, or how one thing in it does.
 
     ID is a node, a task, a worker, an incident, the sequence of a plan or of any other event, or
-    the beginning of one. With --at: how it stood then. Nothing is verified: see unicron replay.
+    the beginning of one. With --at: how it stood then. Progress isn't logged, so ITER is as old
+    as the last event that tells it. Nothing is verified: see unicron replay.
     """
     from unicron.controlplane.cli.opened import document, open_book
 

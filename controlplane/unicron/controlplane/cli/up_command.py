@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Without --nats: the folder of a server of this control plane's own (kept).",
+    help="Without --nats: the folder of a server of this control plane's own (kept), which only "
+    "this host can reach.",
 )
 @click.option(
     "--port",
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     "tasks",
     multiple=True,
     type=click.Path(dir_okay=False),
-    help="Submit this task (TOML or JSON, a TaskSpec of docs/events.md) unless the log knows it.",
+    help="Submit this task (TOML or JSON, such as examples/task.toml) unless the log knows it.",
 )
 @click.option(
     "--when-nodes",

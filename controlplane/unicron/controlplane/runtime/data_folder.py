@@ -3,6 +3,7 @@ the addresses in it."""
 
 import contextlib
 import fcntl
+import socket
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,12 +28,12 @@ _PORT: Final = "port"
 
 @contextlib.asynccontextmanager
 async def serving(data: Path, cluster: str) -> AsyncGenerator["NatsServer"]:
-    """A server on this folder, alone, with its addresses in it. Raises as alone() and NatsServer
-    do."""
+    """A server on this folder, alone, with its addresses in it; on the port of last time, if that
+    is free. Raises as alone() and NatsServer do."""
     from unicron.controlplane.runtime.natsserver import NatsServer
 
     with alone(data, cluster):
-        async with NatsServer(data, cluster) as server:
+        async with NatsServer(data, cluster, port=_if_free(port_of(data))) as server:
             with addresses(data, server):
                 yield server
 
@@ -108,6 +109,17 @@ def port_of(data: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return port if 0 < port < 1 << 16 else None
+
+
+def _if_free(port: int | None) -> int | None:
+    if port is not None:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return None
+    return port
 
 
 @contextlib.contextmanager
