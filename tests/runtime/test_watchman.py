@@ -10,9 +10,11 @@ from tests.runtime.test_engine import _ordered, _World
 from unicron import events as ev
 from unicron.controlplane.core import decide
 from unicron.controlplane.core.change import replace
+from unicron.controlplane.core.fold import fold
 from unicron.controlplane.core.verdict import Verdict
 from unicron.controlplane.runtime import duties
 from unicron.controlplane.runtime.watchman import InvariantViolated, Watchman
+from unicron.events import subjects
 
 
 def test_a_wrong_state_is_told_by_name_and_only_on_duty():
@@ -28,6 +30,26 @@ def test_a_wrong_state_is_told_by_name_and_only_on_duty():
     assert f"at #{after.seq}: " in str(caught.value)
     assert caught.value.violations[0].invariant in str(caught.value)
     assert "a bug of Unicron" in str(caught.value)
+
+
+def test_a_decision_that_nobody_who_leads_has_written_is_no_bug_of_ours():
+    """Whoever has all rights on the log can write one."""
+    story = running()
+    before, log = story.state, list(story.log)
+    envelope = replace(log[0].entry, id="x", term=ev.Term(999))
+    source = replace(envelope.source, who="control/z", counter=1)
+    alarm = replace(
+        envelope, source=source, body=ev.AlarmRaised(code="E-X", message="x"), basis=None
+    )
+    subject = subjects.control("c", "cluster", "c")
+    recorded = ev.record(before.seq + 1, subject, ev.encode(alarm), 0)
+    watchman = Watchman(strict=False)
+    watchman.on_duty = True
+    with pytest.raises(InvariantViolated) as caught:
+        watchman.folded(before, fold(before, recorded), recorded)
+    assert caught.value.violations[0].invariant == "one_leader_writes"
+    assert "goes past the fence" in str(caught.value)
+    assert "a bug of Unicron" not in str(caught.value)
 
 
 def test_what_waits_without_a_limit_is_logged_once_and_stops_only_a_strict_one(caplog):

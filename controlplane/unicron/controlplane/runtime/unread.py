@@ -20,6 +20,11 @@ from unicron.events import (
 
 log = logging.getLogger(__name__)
 
+#: Of a type or subject, in what is said of it: others choose how long they are.
+_SHOWN = 100
+#: Told of one log: each is a decision of its own.
+_KINDS = 100
+
 
 class NewerLog(LogError):
     """The log holds decisions of a newer version."""
@@ -45,13 +50,15 @@ class Unread:
         tree = subjects.tree_of(recorded.subject)
         if tree == "advisory":
             return  # the server reports many things that we don't ask for
-        kind, what = f"bytes under {recorded.subject}", "is no event"
+        kind, what = f"bytes under {recorded.subject}"[:_SHOWN], "is no event"
         if isinstance(entry, UnknownEvent):
-            kind, what = entry.tag, f"has the type {entry.tag}, which this version doesn't know"
+            kind = entry.tag[:_SHOWN]
+            what = f"has the type {kind}, which this version doesn't know"
             if tree == "control":
-                self._decision = self._decision or (recorded.seq, entry.tag)
-        if kind not in self._first:
-            self._first[kind] = f"#{recorded.seq} {what}: it changes nothing"
+                self._decision = self._decision or (recorded.seq, kind)
+        if kind not in self._first and len(self._first) < _KINDS:
+            last = ". No further kinds are told" if len(self._first) == _KINDS - 1 else ""
+            self._first[kind] = f"#{recorded.seq} {what}: it changes nothing{last}"
 
     def so_far(self) -> UnreadSoFar:
         """What this has come to, for resume()."""

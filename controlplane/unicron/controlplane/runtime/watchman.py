@@ -19,6 +19,9 @@ from unicron.events import Recorded, UnicronError
 
 log = logging.getLogger(__name__)
 
+#: What anybody with rights on the whole log can contradict.
+_OTHERS_CAN = "one_leader_writes"
+
 
 class InvariantViolated(UnicronError):
     """The state or a decision contradicts what must always hold."""
@@ -27,11 +30,14 @@ class InvariantViolated(UnicronError):
 
     def __init__(self, violations: tuple[Violation, ...]) -> None:
         first = violations[0]
-        super().__init__(
-            f"at #{first.seq}: {first.what}",
-            why=f"this contradicts {first.invariant}, which must always hold: a bug of Unicron",
-            fix="report it with `unicron replay --export`; started again, it goes on from here",
-        )
+        why = f"this contradicts {first.invariant}, which must always hold: "
+        if first.invariant == _OTHERS_CAN:
+            why += "who wrote it goes past the fence, as no control plane of Unicron does"
+            fix = "see who else may write there; started again, it goes on from here"
+        else:
+            why += "a bug of Unicron"
+            fix = "report it with `unicron replay --export`; started again, it goes on from here"
+        super().__init__(f"at #{first.seq}: {first.what}", why=why, fix=fix)
         self.violations = violations
 
 

@@ -1,5 +1,6 @@
 """The leader's pen: one append in flight, fenced, and nothing goes on before it is read back."""
 
+import re
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -23,6 +24,8 @@ from unicron.events import (
 )
 
 _RETRY_S = 0.1
+#: Names that can be part of a subject, tokens with dots between.
+_SPEAKABLE = re.compile(r"(?=.{1,500}\Z)[^\s\x00-\x1f\x7f.*>]+(\.[^\s\x00-\x1f\x7f.*>]+)*")
 
 
 class NotLeading(UnicronError):
@@ -128,13 +131,14 @@ class Writer:
 
 
 def subject_of(cluster: str, body: object) -> str:
-    """Where a decision is written: under the task or node whose shims or agent must hear it."""
+    """Where a decision is written: under the task or node whose shims or agent must hear it. If its
+    name can't be part of a subject, nobody of ours has it; who claimed to mustn't stop the log."""
     node = getattr(body, "node", None)
     task = getattr(body, "task", None) or getattr(getattr(body, "spec", None), "task", None)
     if type(body).__name__ in ("WorkerStartOrdered", "WorkerStopOrdered") and node:
-        return subjects.control(cluster, "node", node)
-    if task:
+        task = None
+    if task and _SPEAKABLE.fullmatch(task):
         return subjects.control(cluster, "task", task)
-    if node:
+    if node and not task and _SPEAKABLE.fullmatch(node):
         return subjects.control(cluster, "node", node)
     return subjects.control(cluster, "cluster", cluster)

@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from nats import errors as nats_errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from unicron.controlplane.runtime.jetstream.client import SteadyClient
 from unicron.events import ConfigError, LogError, LogTooOld, LogUnreachable
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,17 @@ async def connect(url: str, *, name: str, limit_s: float = 3.0) -> "Connection":
     return connection
 
 
+@contextlib.contextmanager
+def cancellation_kept() -> Iterator[None]:
+    """Around what waits with asyncio.wait_for, as nats-py does: in Python 3.11 that loses a
+    cancellation which comes together with the result, and whoever cancelled waits for ever."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    yield
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
 def _shown(url: str) -> str:
     """The address, or the addresses, without credentials."""
     if "," in url:
@@ -131,27 +142,12 @@ async def _within(limit_s: float, work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-class _Client(Client):
-    """Leaves a broken connection at once. nats-py would wait until all that was to be sent on it is
-    sent, or until the kernel gives up, in a quarter of an hour."""
-
-    async def _attempt_reconnect(self) -> None:
-        self.abort()
-        await super()._attempt_reconnect()
-
-    def abort(self) -> None:
-        """Close the socket with what is unsent."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-
-
 class Connection:
     """Made by connect(). Everything sent while it is away goes out when it is back, up to 2 MiB:
     a request that timed out may still take effect."""
 
     def __init__(self, url: str, name: str) -> None:
-        self.client = _Client()
+        self.client = SteadyClient()
         self._url = url
         self._failing: tuple[float, float] | None = None  # since and until when requests failed
         self._name = name
@@ -292,7 +288,8 @@ class Connection:
         `data` is larger than the server takes."""
         sent = asyncio.get_running_loop().time()
         try:
-            answer = await self.client.request(subject, data, timeout=limit_s, headers=headers)
+            with cancellation_kept():
+                answer = await self.client.request(subject, data, timeout=limit_s, headers=headers)
         except nats_errors.MaxPayloadError:
             raise LogError(
                 f"an event of {len(data)} bytes under {subject} is too large",

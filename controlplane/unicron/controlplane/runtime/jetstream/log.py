@@ -195,7 +195,7 @@ class JetStreamLog:
             ack = msgspec.json.decode(reply.data, type=_Ack)
             if ack.error is None:
                 if ack.duplicate:
-                    return await self._adopt(ack.seq, event_id)
+                    return await self._adopt(ack.seq, event_id, subject, fence)
                 return Accepted(seq=Sequence(ack.seq))
             if fence is not None and ack.error.err_code in _FENCED:
                 return await self._refused(event_id, fence)
@@ -211,12 +211,17 @@ class JetStreamLog:
             code="E-LOG-REFUSED",
         )
 
-    async def _adopt(self, seq: int, event_id: str) -> Outcome:
-        """The server says that it has the event already: see that it really stands there."""
+    async def _adopt(self, seq: int, event_id: str, subject: str, fence: int | None) -> Outcome:
+        """The server says that it has the event already: see that it really stands there. Who wrote
+        something else under the id of a decision was quicker: the next one has another id."""
         message = await self._message({"seq": seq})
-        if message is None or message.id != event_id:
-            return Unknown(reason=f"the server calls it a duplicate of {seq}, which isn't it")
-        return Accepted(seq=Sequence(seq), duplicate=True)
+        if message is not None and message.id == event_id:
+            if message.subject == subject:
+                return Accepted(seq=Sequence(seq), duplicate=True)
+            log.warning("#%d under %s has the id of a decision: %s", seq, message.subject, event_id)
+            if fence is not None:
+                return Conflict(last_seq=await self.last_control_seq())
+        return Unknown(reason=f"the server calls it a duplicate of {seq}, which isn't it")
 
     async def _refused(self, event_id: str, fence: int) -> Outcome:
         """The fence held. Against another writer, or against our own earlier try?"""

@@ -28,6 +28,8 @@ _LOOK_AFTER = 5  # heartbeats in a row
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 _DELETE_LIMIT_S = 0.5
+#: How the reply subject of an entry begins; what the server has to say itself has another or none.
+_ENTRY = "$JS.ACK."
 
 
 class _Log(Protocol):
@@ -103,8 +105,8 @@ class JetStreamTail:
 
     async def _take(self, message: Msg) -> Recorded | None:
         """The entry in the message if it is the one wanted next."""
-        if message.headers is not None and "Status" in message.headers:
-            await self._control(message, message.headers)
+        if not message.reply.startswith(_ENTRY):  # whatever its headers are: others write them
+            await self._control(message, message.headers or {})
             return None
         # $JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.<seq>.<number>.<ns>.<pending>
         tokens = message.reply.split(".")
