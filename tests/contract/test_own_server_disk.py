@@ -25,6 +25,9 @@ MIB = 1 << 20
         ("stuck", LOW * 9, True, "stuck"),
         ("stuck", LOW * 9, False, "ample"),
         ("stuck", LOW, False, "low"),
+        ("ample", None, False, "gone"),
+        ("stuck", None, True, "gone"),
+        ("gone", LOW * 9, False, "ample"),
     ],
 )
 def test_how_it_stands(before, free, stuck, expected):
@@ -118,3 +121,20 @@ async def test_a_disk_that_fills_is_told_before_it_is_full(kept):
     await until(lambda: len(kept.told) == 2)
     assert kept.told[0].startswith("the disk of the log has 40 MiB left")
     assert kept.told[1].startswith("the disk of the log has room again")
+
+
+@pytest.mark.real
+async def test_a_folder_that_is_gone_is_told_and_no_new_log_begun(kept):
+    pid = kept.server.pid
+    kept.free = None
+    await until(lambda: kept.told)
+    await asyncio.sleep(0.1)
+    assert len(kept.told) == 1
+    assert kept.told[0].startswith(f"the folder of the log is gone ({kept.server.root})")
+    assert kept.server.pid == pid
+
+
+def test_what_is_free_where_nothing_is(tmp_path):
+    assert serverdisk._free(tmp_path) is None
+    (tmp_path / "store").mkdir()
+    assert serverdisk._free(tmp_path) > 0

@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,12 +27,15 @@ from unicron.worker_shim.spool import Spool
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _CONNECT_LIMIT_S = 5.0
 _ACK_LIMIT_S = 2.0
 _SEND_LIMIT_S = 0.5
 _PING_INTERVAL_S = 2
 _LOOK_S = 0.5
 _CLOSE_LIMIT_S = 1.0
+_CANCEL_S = 0.5
 #: A server that takes facts and acknowledges none for so long may be cut off from the others of its
 #: cluster: another one is tried, if there is one. They need about 5 s to agree on a new leader.
 MOVE_AFTER_S = 8.0
@@ -121,7 +125,7 @@ class Transport:
         if client is None:
             return "there is no connection"
         try:
-            reply = await client.request(subject, data, timeout=_ACK_LIMIT_S)
+            reply = await _uncut(client.request(subject, data, timeout=_ACK_LIMIT_S))
             error = _ack_decoder.decode(reply.data).error
         except Exception as failed:
             return f"{type(failed).__name__} {failed}".rstrip()
@@ -144,7 +148,7 @@ class Transport:
             client, closed = Client(), asyncio.Event()
             try:
                 async with asyncio.timeout(_CONNECT_LIMIT_S):
-                    await self._connect(client, closed)
+                    await _uncut(self._connect(client, closed))
                 delay = RETRY_FIRST_S
                 self._client, self._closed, self._outage_logged = client, closed, False
                 self._refused_since = None
@@ -287,6 +291,19 @@ class Transport:
         elif now - self._refused_since > MOVE_AFTER_S and len(self._servers) > 1:
             self._refused_since = None
             closed.set()
+
+
+async def _uncut(work: Coroutine[Any, Any, T]) -> T:
+    """Await it in a task of its own. nats-py waits with asyncio.wait_for; in Python 3.11 that loses
+    a cancellation that comes together with the result, and whoever cancelled waits for ever."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=_CANCEL_S)
 
 
 def _is_at(client: Client) -> Callable[[str], bool]:

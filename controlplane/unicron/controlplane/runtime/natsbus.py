@@ -8,6 +8,7 @@ from nats import errors as nats_errors
 from nats.aio.msg import Msg
 
 from unicron.controlplane.runtime.jetstream import Connection
+from unicron.controlplane.runtime.jetstream.connection import cancellation_kept
 from unicron.events import (
     Beat,
     DecodeError,
@@ -51,7 +52,8 @@ class NatsBus:
     async def _subscribe(self, subject: str, arrived: Callable[[Msg], object]) -> None:
         client = self._connection.client
         await client.subscribe(subject, cb=arrived)  # type: ignore[arg-type]
-        await client.flush()  # in force from here on
+        with cancellation_kept():
+            await client.flush()  # in force from here on
 
     def on_connection(self, lost: Callable[[], None], back: Callable[[], None]) -> None:
         self._connection.listen(lost, back)

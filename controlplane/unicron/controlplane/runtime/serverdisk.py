@@ -22,7 +22,7 @@ from unicron.events import UnicronError
 
 logger = logging.getLogger(__name__)
 
-Disk: TypeAlias = Literal["ample", "low", "stuck"]
+Disk: TypeAlias = Literal["ample", "low", "stuck", "gone"]
 
 #: Below this the operator is told. A log grows by some 600 bytes an event.
 LOW: Final = 64 << 20
@@ -47,16 +47,24 @@ class _Answer(msgspec.Struct, frozen=True):
     data: _Health
 
 
-def judged(before: Disk, free: int, *, stuck: bool, low: int = LOW) -> Disk:
-    """How it stands with the disk. `free`: bytes that we may still write. `stuck`: the server
-    couldn't write since it was started. What is low is ample again with half as much more."""
+def judged(before: Disk, free: int | None, *, stuck: bool, low: int = LOW) -> Disk:
+    """How it stands with the disk. `free`: bytes that we may still write; None if the folder is
+    gone. `stuck`: the server couldn't write since it was started. What is low is ample again with
+    half as much more."""
+    if free is None:
+        return "gone"
     if stuck:
         return "stuck"
     return "low" if free < (low if before == "ample" else low * 3 // 2) else "ample"
 
 
-def said(disk: Disk, root: Path, free: int, why: str, room: int = ROOM) -> str:
+def said(disk: Disk, root: Path, free: int | None, why: str, room: int = ROOM) -> str:
     """What to tell the operator when it comes to stand so."""
+    if disk == "gone" or free is None:
+        return (
+            f"the folder of the log is gone ({root}): what was recorded ends with this process. "
+            "Put it back from a copy, and start again"
+        )
     if disk == "stuck":
         return (
             f"the log can't be written: {why} ({root}). Tasks train on, but no failure is answered "
@@ -96,7 +104,7 @@ async def keep_writable(
             if now != disk:
                 disk = now
                 tell(said(disk, server.root, free, why or "", room))
-            if disk == "stuck" and free >= room and clock() >= not_before:
+            if disk == "stuck" and free is not None and free >= room and clock() >= not_before:
                 await server.restart()
                 tell("the nats-server was started anew")
                 pause_s = min(pause_s * 2, _AGAIN_MAX_S)
@@ -110,8 +118,11 @@ async def keep_writable(
                 await connection.close()
 
 
-def _free(root: Path) -> int:
-    status = os.statvfs(root)
+def _free(root: Path) -> int | None:
+    try:
+        status = os.statvfs(root / "store")
+    except FileNotFoundError:
+        return None
     return status.f_bavail * status.f_frsize
 
 
