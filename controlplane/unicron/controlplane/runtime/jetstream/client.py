@@ -22,7 +22,8 @@ class SteadyClient(Client):
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
     ) -> Msg:
-        return super()._build_message(sid, as_told(subject), reply, data, headers)
+        made: Msg = super()._build_message(sid, as_told(subject), reply, data, headers)
+        return made
 
     def abort(self) -> None:
         """Close the socket with what is unsent."""

@@ -61,6 +61,7 @@ class JetStreamTail:
         self._connection = connection
         self._log = log
         self._next = max(from_seq, 1)
+        self._last: Recorded | None = None
         self._forget = forget
         self._stream = subjects.stream_name(log.cluster)
         self._arrived: deque[Msg] = deque()
@@ -115,7 +116,8 @@ class JetStreamTail:
         if seq == self._next:
             self._next += 1
             self._heartbeats = 0
-            return record(seq, message.subject, message.data, at_ns)
+            self._last = record(seq, message.subject, message.data, at_ns)
+            return self._last
         if seq > self._next:
             await self._gap(seq)
         return None
@@ -159,6 +161,27 @@ class JetStreamTail:
             )
         self._stale = True
 
+    async def _check_same(self) -> None:
+        """LogBroken if what was read last isn't what stands there now: an older copy of the store
+        may have grown beyond it meanwhile."""
+        last = self._last
+        if last is None:
+            return
+        try:
+            now = await self._log.get(last.seq)
+        except ApiRefused:
+            now = None
+        if now is None:  # can't tell; the next look may
+            return
+        if (now.subject, now.data) != (last.subject, last.data):
+            raise LogBroken(
+                f"the log of {self._log.cluster} has another event {last.seq} than was read there",
+                first_wrong=last.seq,
+                why="it lost its end, and went on otherwise",
+                fix="restore the stream from a replica or backup; don't go on with this one",
+                code="E-LOG-CHANGED",
+            )
+
     async def _open(self) -> None:
         """A new consumer at the entry wanted next; tries until there is one."""
         pause_s = _FIRST_PAUSE_S
@@ -169,6 +192,7 @@ class JetStreamTail:
             try:
                 await self._drop()
                 await self._log.check_reaches(self._next)
+                await self._check_same()
                 await self._subscribe()
                 self.reopened += 1
                 return
