@@ -313,8 +313,12 @@ class JetStreamLog:
         return JetStreamLease(self.connection, self._cluster, replicas=self._replicas)
 
     async def check_reaches(self, from_seq: int) -> None:
-        """LogMismatch if the stream was born anew, LogBroken unless `from_seq` is in it or next."""
-        info = await stream_info(self.connection, self._cluster)
+        """LogMismatch if the stream was born anew or is gone, LogBroken unless `from_seq` is in it
+        or next."""
+        try:
+            info = await stream_info(self.connection, self._cluster)
+        except LogMismatch as error:
+            raise _gone(self._cluster, error) from None
         if info.birth != self._birth:
             raise _born_anew(self._cluster, self._birth, info.birth)
         first, last = info.state.first_seq, info.state.last_seq
@@ -341,6 +345,18 @@ class JetStreamLog:
                 await tail.aclose()
             if self._owns_connection:
                 await self.connection.close()
+
+
+def _gone(cluster: str, error: LogMismatch) -> LogMismatch:
+    """Of a log that was there when it was opened: neither its name nor the address is wrong."""
+    if error.code != "E-LOG-NONE":
+        return error
+    return LogMismatch(
+        f"the log of {cluster} has gone from the NATS server",
+        why="it was there before; somebody removed it, or the server began with an empty store",
+        fix="restore the server's store, or the stream, from a copy; then start again",
+        code="E-LOG-NONE",
+    )
 
 
 def _born_anew(cluster: str, known: str, found: str) -> LogMismatch:
