@@ -218,6 +218,15 @@ def test_a_decision_of_another_term(term):
     diverges(forged, at=seq, what="term")
 
 
+@pytest.mark.parametrize("event", [ev.TaskSubmitted, ev.DeadlinePassed])
+@pytest.mark.parametrize("term", [0, 2, 999])
+def test_an_input_of_another_term(event, term):
+    """Nobody who leads wrote it: it is void, but it has no business there."""
+    seq = seq_of(event)
+    forged = forging.swap_in(NIGHT.log, seq, lambda e: forging.replace(e, term=term))
+    diverges(forged, at=seq, what="term")
+
+
 def test_another_logic_version_than_the_leader_named():
     """Otherwise a forged decision could keep itself from being decided again."""
     seq = seq_of(ev.IncidentOpened)

@@ -46,6 +46,7 @@ from unicron.events import (
     TaskMeasured,
     TaskStalled,
     TaskSubmitted,
+    Term,
     UnknownEvent,
     WorkerSlow,
     decode,
@@ -185,13 +186,20 @@ class Judge:
             self._terms[seq] = envelope.body
         if isinstance(envelope.body, INPUTS):
             if envelope.basis is None:
-                return None
+                return self._input(seq, envelope)
             message = f"{_name(envelope)} has a basis, but decide() never makes one"
             return Divergence(seq=seq, what="basis", message=message)
         if envelope.basis is None:
             message = f"{_name(envelope)} has no basis: nothing says what it was decided on"
             return Divergence(seq=seq, what="basis", message=message)
         return self._decision(seq, envelope, envelope.basis, state, chain)
+
+    def _input(self, seq: Sequence, envelope: Envelope) -> Divergence | None:
+        """Nothing says what an input was made of, but it must be its leader's, too."""
+        led = self.folding.state.term
+        if isinstance(envelope.body, LeadershipTaken) or envelope.term == led:
+            return None
+        return _other_term(seq, envelope, led)
 
     def _unread(self, recorded: Recorded, error: DecodeError) -> Divergence:
         if not isinstance(recorded.entry, UnknownEvent):
@@ -222,13 +230,7 @@ class Judge:
             )
         leadership = self._terms.get(envelope.term)
         if leadership is None or state.term != envelope.term:
-            return Divergence(
-                seq=seq,
-                what="term",
-                message=f"{name} is of term {envelope.term}, but #{state.term} led then",
-                expected=str(state.term),
-                actual=str(envelope.term),
-            )
+            return _other_term(seq, envelope, state.term)
         if basis.logic_version != leadership.logic_version:
             return Divergence(
                 seq=seq,
@@ -338,6 +340,16 @@ def _speaks(recorded: Recorded) -> bool:
     envelope = recorded.envelope
     decision = envelope is not None and isinstance(envelope.body, Decision)
     return decision or subjects.tree_of(recorded.subject) == "control"
+
+
+def _other_term(seq: Sequence, envelope: Envelope, led: Term) -> Divergence:
+    return Divergence(
+        seq=seq,
+        what="term",
+        message=f"{_name(envelope)} is of term {envelope.term}, but #{led} led then",
+        expected=str(led),
+        actual=str(envelope.term),
+    )
 
 
 def _name(envelope: Envelope) -> str:
