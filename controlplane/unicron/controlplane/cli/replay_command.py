@@ -248,7 +248,8 @@ def _counts(done: Replayed) -> list[tuple[str, str]]:
     log, r = done.log, done.report
     before = f", {r.unjudged} made before the snapshot" if r.unjudged else ""
     decisions = (
-        f"{number(r.inputs)} inputs, {number(r.redecided)} decided again, "
+        f"{number(r.inputs)} {'input' if r.inputs == 1 else 'inputs'}, "
+        f"{number(r.redecided)} decided again, "
         f"{number(r.other_versions)} of other versions{before}; "
         f"{number(r.foreign)} with other events in between"
     )
