@@ -110,3 +110,10 @@ def test_many_names_are_cut_short():
     workers = tuple(f"n{n}/0" for n in range(10))
     assert phrases.names(workers[:6]) == "n0/0, n1/0, n2/0, n3/0, n4/0, n5/0"
     assert phrases.names(workers) == "n0/0, n1/0, n2/0, n3/0, n4/0 and 5 more"
+
+
+def test_a_line_has_an_end_whatever_the_log_holds():
+    told = phrases.one_line("x\n" * 1_000_000)
+    assert told.startswith("x x x")
+    assert told.endswith("… and 1,996,000 more characters")
+    assert len(told) < 5000

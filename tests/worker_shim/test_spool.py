@@ -82,6 +82,12 @@ def test_numbers_that_were_damaged_are_spoken_for():
     assert "damaged" in said[0].body.reason
 
 
+def test_a_number_that_no_damage_explains_is_not_led_up_to():
+    """Somebody wrote it there: 10**15 facts that say of each other that they are lost."""
+    found = spool.decode(written(2) + spool.encode_record(fact(10**15))).facts
+    assert [f.source.counter for f in dropped.filled(found)] == [1, 2, 10**15]
+
+
 def test_of_two_records_with_a_number_the_later_one_counts():
     later = fact(2, "the later one")
     data = written(3) + spool.encode_record(later)

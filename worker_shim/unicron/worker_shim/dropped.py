@@ -9,6 +9,8 @@ from unicron.events.union import AnyFact
 from unicron.worker_shim.spool import SpooledFact
 
 _REASON_MAX = 300
+#: Numbers in a row that damage may have taken: ten times what a spool holds.
+FILLED_MAX = 100_000
 
 
 class Gap:
@@ -54,10 +56,12 @@ def in_place_of(fact: SpooledFact, why: str) -> SpooledFact:
 
 
 def filled(facts: tuple[SpooledFact, ...]) -> tuple[SpooledFact, ...]:
-    """A source's facts without a hole in their numbers: for each that is missing, what says so."""
+    """A source's facts without a hole in their numbers: for each that is missing, what says so. A
+    hole larger than any damage stays: the log names it, and it fills no memory."""
     whole: list[SpooledFact] = []
     for fact in facts:
-        while whole and whole[-1].source.counter + 1 < fact.source.counter:
+        hole = fact.source.counter - whole[-1].source.counter - 1 if whole else 0
+        for _ in range(hole if hole <= FILLED_MAX else 0):
             last = whole[-1]
             source = Source(
                 who=last.source.who,

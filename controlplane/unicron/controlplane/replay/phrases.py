@@ -24,6 +24,7 @@ _SIGNALS: Final = {
     15: "SIGTERM",
 }
 _NAMES_MAX = 6
+_LINE_MAX = 4000
 
 
 def phrase(body: AnyEvent) -> str:
@@ -39,7 +40,9 @@ def kind(body: AnyEvent) -> str:
 
 
 def one_line(text: str) -> str:
-    """One line without control characters, whatever the log holds."""
+    """One line without control characters, and not too long, whatever the log holds."""
+    if len(text) > _LINE_MAX:
+        text = f"{text[:_LINE_MAX]} … and {len(text) - _LINE_MAX:,} more characters"
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
