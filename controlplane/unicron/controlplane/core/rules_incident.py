@@ -116,16 +116,16 @@ def _escalate(incident: IncidentState, cause: Cause) -> Verdict:
 def isolate(state: ClusterState) -> Verdict | None:
     """SEV1: the node takes no part until it returns, whichever incident its failure belongs to."""
     for node in sorted(unsettled_nodes(state), key=lambda n: n.node):
+        incident = _incident_of(state, node)
         if node.status == "lost" and node.reason.startswith(LOST):
-            reason = node.reason
+            reason, cause = node.reason, [node.since]  # whatever its incident heard after it
         elif node.sick and node.status not in ("isolated", "lost"):
-            reason = f"sick: {node.sick}"
+            evidence = state.incidents[incident].evidence if incident is not None else ()
+            reason, cause = f"sick: {node.sick}", list(evidence[-1:]) or [node.since]
         else:
             continue
-        incident = _incident_of(state, node)
-        evidence = state.incidents[incident].evidence if incident is not None else ()
         body = NodeIsolated(node=node.node, reason=reason)
-        return Verdict(body=body, cause=evidence[-1:] or (node.since,), incident=incident)
+        return Verdict(body=body, cause=tuple(cause), incident=incident)
     return None
 
 

@@ -6,7 +6,7 @@ from unicron.events import AnyDecision, IncidentId, Sequence
 
 #: Version of decide(): grows when the same state gives another decision. Written into every
 #: decision; `verify` re-decides only for the version it implements.
-LOGIC_VERSION = 5
+LOGIC_VERSION = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
