@@ -15,6 +15,8 @@ from unicron.events import (
     MemberQuiesced,
     MemberReady,
     Recorded,
+    TaskCompleted,
+    TaskFailed,
     TaskSubmitted,
     TransitionCompleted,
     TransitionOrdered,
@@ -71,6 +73,8 @@ class Recount:
                 _close(self._tasks[body.task], body)
             case TransitionOrdered():
                 _order(self._tasks[body.task], body)
+            case TaskCompleted() | TaskFailed():
+                self._tasks[body.task].open = False  # who commits meanwhile does it for nobody
             case TransitionCompleted():
                 task = self._tasks[body.task]
                 task.people, task.coming = task.coming, ()
