@@ -173,7 +173,7 @@ async def test_nothing_acknowledged_is_lost_when_the_server_is_killed(nats):
     assert {seq: by_seq[seq] for seq in acknowledged} == acknowledged
     ours = [e.id for e in read if e.id.startswith(("agent", "control"))]
     assert len(ours) == len(set(ours)) == 120
-    assert tail.reopened >= 2
+    assert tail.reopened >= 1  # the second kill may come while it opens anew after the first
 
 
 async def last_control(log):
