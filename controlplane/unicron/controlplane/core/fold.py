@@ -52,8 +52,7 @@ def fold(state: ClusterState, recorded: Recorded) -> ClusterState:
     if not isinstance(envelope, Envelope):
         return _unread(state, recorded, control=control)
     body = envelope.body
-    decision = isinstance(body, ev.Decision)
-    if decision != control:
+    if isinstance(body, ev.Decision) != control:
         # A node may write under its own subject only: there, nothing is a decision.
         return replace(state, seq=recorded.seq, void=state.void + 1)
     heard = _hear(state, recorded.seq, envelope.source)

@@ -99,11 +99,11 @@ async def keep_writable(
             if connection is None:
                 with contextlib.suppress(UnicronError):  # it is just being started, perhaps
                     connection = await connect(server.system_url, name="control/disk")
-            why = await _trouble(connection) if connection is not None else None
+            why = await _trouble(connection) if connection is not None else ""
             now = judged(disk, free, stuck=bool(why), low=low)
             if now != disk:
                 disk = now
-                tell(said(disk, server.root, free, why or "", room))
+                tell(said(disk, server.root, free, why, room))
             if disk == "stuck" and free is not None and free >= room and clock() >= not_before:
                 await server.restart()
                 tell("the nats-server was started anew")
